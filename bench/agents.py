@@ -1,8 +1,9 @@
-"""Recorded agents under FCFS and CONTINUUM: makes the sessions of bench/agents_bench.cpp from two public recordings, and plays them.
+"""Plays recorded agents under FCFS and CONTINUUM: converts two public recordings to the sessions of bench/agents_bench.cpp, and plays them.
 
-mini_swe (gruckion/mini-swe-agent over SWE-bench): sessions start at their recorded times, and a turn's tool is the first word of its bash
-block. The time between two turns is the model's time plus the tool's; we assume 1.5 s and 80 tokens per second for the model. swe_tools
-(yunwei37/agentcgroup, SWE-rebench): tools have names and times; sessions ran alone, so their starts are drawn (Poisson, --rate).
+mini_swe (gruckion/mini-swe-agent over SWE-bench): sessions start at their recorded times, and the tool of a turn is the first word of its
+bash block. The time between two turns is the model's time plus the tool's; the model's time is assumed to be 1.5 s plus 80 tokens per
+second. swe_tools (yunwei37/agentcgroup, SWE-rebench): tools have names and times. The sessions ran alone, so their starts are drawn
+(Poisson, --rate).
 """
 
 import argparse
@@ -25,7 +26,7 @@ def tool_in(text: str) -> str:
 
 
 def mini_swe(session: dict) -> tuple[float, list[tuple]]:
-    """The start of a session, and its turns: tokens of prompt and answer, tool, seconds until the next turn."""
+    """Returns the start of a session, and its turns: tokens of prompt and answer, tool, seconds until the next turn."""
     calls, turns = session["requests"], []
     for call, following in zip(calls, [*calls[1:], None], strict=True):
         gap = following["t"] - call["t"] if following else 0.0
@@ -35,7 +36,7 @@ def mini_swe(session: dict) -> tuple[float, list[tuple]]:
 
 
 def swe_tools(session: dict) -> list[tuple]:
-    """The turns of the main thread."""
+    """Returns the turns of the main thread."""
     calls = [call for call in session["requests"] if call["chain"] == 0 and call["prompt"]]
     turns = []
     for call, following in zip(calls, [*calls[1:], None], strict=True):

@@ -1,12 +1,12 @@
-// Measures how long jobs of agents take under each scheduling policy: recorded sessions, played on the core in virtual time on a cache that
-// cannot hold them all. A step takes 8 ms plus 50 us per token outside of decode steps (about 20,000 prompt tokens per second).
+// Measures how long the jobs of agents take under each scheduling policy. Recorded sessions are played on the core in virtual time, with a
+// cache that is too small for all sessions. A step takes 8 ms plus 50 us per prompt token (about 20,000 prompt tokens per second).
 // bench/agents.py writes the input from a trace:
 //
 //   agents_bench BLOCKS <SESSIONS        blocks of 16 tokens; SESSIONS has lines of
 //       job START_S                      a job begins; its turns follow
 //       turn PROMPT OUT TOOL AFTER_S     tokens of the whole prompt, of the answer; the next tool, and the seconds until the next turn
 //
-// The prompt of a turn begins with the previous turn's prompt and answer. The first 150 tokens of all jobs are equal.
+// The prompt of a turn begins with the prompt and the answer of the previous turn. The first 150 tokens of all jobs are equal.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct Job {
 struct Variant {
   const char* name;
   SchedulingPolicy policy;
-  bool pins_give_way, pins_end_with_job;  // with a job in each request, the third fix of `quire serve` has no effect
+  bool pins_give_way, pins_end_with_job;  // `quire serve` has a third fix, which has no effect if every request has a job
 };
 
 [[noreturn]] void stop(std::string_view what) {
@@ -141,7 +141,7 @@ class Replay {
     sampled_.clear();
     for (const ScheduledRequest& s : plan.scheduled)
       if (s.samples) sampled_.push_back({s.id, token_at(requests_[s.id.value].arrival.job, requests_[s.id.value].num_tokens++)});
-    now_s_ += std::max(kStepTime.step_s, kStepTime(plan));  // an empty step takes time too, otherwise time does not advance
+    now_s_ += std::max(kStepTime.step_s, kStepTime(plan));  // an empty step takes time, too, so that time advances
     StepResult result;
     result.step = plan.step;
     result.sampled = sampled_;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks the explanations of a crowded server on a real model, with tiers, swap, forks, grammars, clients that disconnect, and preemptions.
-The run is recorded in a journal and a trace, and then compared with both:
+The run is recorded in a journal and a trace. Afterwards the explanations are compared with both:
 
-- quire replay makes every decision of the journal again;
-- each request has an explanation: its waits add up, the causes of its missed tokens add up, no cause is unnamed, and the sums equal
+- quire replay repeats every decision of the journal;
+- each request has an explanation with the right sums of waits and of missed tokens by cause, no cause is unnamed, and the totals equal
   /metrics;
 - each "evicted in step n for r" is an eviction in the trace, in that step and for that request.
 
-Fails if one of these does not hold, or if the run covered too few of the required events.
+Fails if one of these checks fails, or if the run had too few of the required events.
 """
 import collections
 import concurrent.futures
@@ -29,7 +29,7 @@ TOPICS = ("rivers", "bridges", "clocks", "maps", "bees", "glass", "salt", "tides
 FORM = {"type": "json_schema", "json_schema": {"name": "record", "schema": {
     "type": "object", "properties": {"place": {"type": "string", "maxLength": 20}, "open": {"type": "boolean"}}, "required": ["place", "open"],
     "additionalProperties": False}}}
-# The least number of each event; a run with fewer proves nothing.
+# Events that a run must have; a run without one of them proves nothing.
 MUST_MEET = ("preempted", "swapped in", "loaded from dram", "loaded from disk", "forked", "left", "forms", "evictions told")
 
 
@@ -40,7 +40,8 @@ def prompt(rng):
 
 
 def body(rng):
-    """A chat or a completion, streamed; the client disconnects after this number of events (None: it stays)."""
+    """Returns the path and body of a streamed chat or completion, and the number of events after which the client disconnects (None:
+    never)."""
     fields = {"stream": True, "max_tokens": rng.choice((2, 8, 8, 24, 100)), "seed": rng.randrange(100)}
     kind = rng.random()
     if kind < 0.1:
@@ -56,7 +57,7 @@ class Client:
         self.port, self.rng = port, random.Random(seed)
 
     def ask(self):
-        """The id and the kind of the answer."""
+        """Sends a request. Returns the id and the kind of the answer."""
         path, fields, leaves_after = body(self.rng)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", path, json.dumps(fields), {"Content-Type": "application/json"})
@@ -87,7 +88,7 @@ def get(port, path):
 
 
 class Evictions:
-    """Data of a trace: the requests for which blocks were evicted, by step, and the ids under each name."""
+    """Data of a trace: for each step, the requests for which blocks were evicted, and for each name, the request ids."""
 
     def __init__(self, path):
         self.by_step, self.ids = collections.defaultdict(set), collections.defaultdict(set)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares prefill and decode on separate servers with one server that does both, on this machine: seconds to the first token, gaps between
-tokens, tokens per second.
+"""Compares prefill and decode on separate servers with one server that does both, on this machine. Measures seconds to the first token,
+gaps between tokens, and tokens per second.
 
     python3 bench/apart.py --binary build/release/quire --model MODEL.gguf [--clients 8] [--rounds 3]
 
-The single server has all cores; each of the two servers has half of them. Both sides take turns, with the same clients and new prompts. A
-client asks the producer, passes its kv_transfer_params to the consumer and reads the stream, as a proxy does.
+The single server uses all cores; each of the two servers uses half of them. Both setups take turns, with the same clients and new prompts.
+As a proxy does, a client sends the prompt to the producer, passes the producer's kv_transfer_params to the consumer and reads the stream.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def post(port: int, body: dict):
 
 
 def ask(producer, consumer: int, prompt: list, tokens: int, told: list) -> None:
-    """Appends (seconds to the first token, gaps)."""
+    """Sends a prompt. Appends (seconds to the first token, gaps) to `told`."""
     begin = time.perf_counter()
     body = {"model": "model", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
     if producer is not None:

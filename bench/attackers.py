@@ -1,6 +1,6 @@
-"""Bad clients, one process per kind, at the lowest priority (nice 19). Their requests are made before the clock starts.
+"""Hostile clients, one process per kind, at the lowest priority (nice 19). Their requests are created before the measurement starts.
 
-Each kind has its requests and the answers that a sound server may give. Any other answer counts as a failure of the server.
+Each kind has its requests and the answers that are correct for them. Any other answer is a failure of the server.
 """
 
 import base64
@@ -22,7 +22,7 @@ from good_load import request_bytes
 MIB = 1 << 20
 PATIENCE_S = 5  # after this time a client disconnects and sends the next request
 LEFT_WAITING = f"no answer in {PATIENCE_S} s"
-# 429 and 503: busy. A request that is refused by its body may wait while others compute; one that is refused by its header must not wait.
+# 429 and 503: busy. A request may wait if its body is invalid. A request whose header suffices for a refusal must not wait.
 REFUSED = frozenset({400, 413, 422, 429, 431, 503, LEFT_WAITING})
 UNANSWERED = frozenset({"cut off", "no connection", "held at the end"})  # allowed at any time
 HALF_HEADERS, NUM_IDLE = 4096, 4000
@@ -34,11 +34,11 @@ class Kind:
     requests: tuple  # bytes, sent in rotation
     expected: frozenset
     threads: int = 4
-    hold: int = 0  # connections that send one request and nothing more; 0: send each request whole, and wait for its answer
+    hold: int = 0  # connections that each send one request and then nothing; 0: send complete requests and wait for the answers
 
 
 def texts(key: str, text: str) -> list:
-    """Puts the same text into every field that accepts text."""
+    """Returns requests with the same text in every field that accepts text."""
     headers = (f"Authorization: Bearer {key}",)
     bodies = [("/v1/completions", {"prompt": text, "max_tokens": 1}), ("/tokenize", {"prompt": text}),
               ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "max_tokens": 1})]  # fmt: skip
@@ -58,8 +58,8 @@ def nested(key: str) -> list:
 
 
 def foreign(key: str) -> list:
-    """A browser's request for a foreign page, and a request with a rebound name. The key is right; only Host, Origin or the type are
-    wrong."""
+    """Returns requests of a browser for a foreign page, and requests with a rebound host name. The key is valid; only Host, Origin or the
+    content type is wrong."""
     body = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}).encode()
     bearer = f"Authorization: Bearer {key}"
     wrong = [("Host: rebound.example",), ("Origin: http://page.example",), ("Origin: null",), ("Content-Type: text/plain",),
@@ -68,7 +68,7 @@ def foreign(key: str) -> list:
 
 
 def admin(_key: str) -> list:
-    """Requests through a proxy on this machine that passes Host on, and adds one header or none."""
+    """Returns requests through a proxy on this machine that forwards Host, and adds at most one header."""
     paths = ("/pause?mode=abort", "/pause?mode=keep", "/reset_prefix_cache?reset_running_requests=true")
     proxies = [("Host: quire.example",), ("Host: quire.example", "X-Forwarded-For: 192.0.2.7"), ("Forwarded: for=192.0.2.7",)]
     return [request_bytes("POST", path, b"", headers) for path in paths for headers in proxies]
@@ -94,7 +94,7 @@ def half_header(_key: str) -> list:
 
 
 def grammars(key: str) -> list:
-    """Unsupported schemas, expressions, tools and ids, over each API that accepts them."""
+    """Returns requests with unsupported schemas, expressions, tools and ids, for each API that accepts these."""
     chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}
     tools = [{"type": "function", "function": {"name": f"tool_{i}", "parameters": {"type": "object"}}} for i in range(1000)]
 
@@ -123,7 +123,7 @@ def grammars(key: str) -> list:
     return [request_bytes("POST", path, json.dumps(body).encode(), (f"Authorization: Bearer {key}",)) for path, body in bodies]
 
 
-# name: description, the requests (made from the key), and the allowed answers
+# name: description, requests (created with the key), and the allowed answers
 KINDS = {
     "marks": ("1 and 4 MB of combining marks", marks, REFUSED),
     "letter": ("1 and 12 MB of one letter", lambda key: texts(key, "a" * MIB) + texts(key, "a" * (12 * MIB)), REFUSED),
@@ -144,7 +144,7 @@ def make_kind(name: str, key: str) -> Kind:
 
 
 def announced(key: str, size: int, sent: bytes = b"", path: str = "/v1/chat/completions") -> bytes:
-    """A header with a length, and only this much of the body."""
+    """Returns a request header that announces `size` bytes, followed by only `sent`."""
     return (f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {size}\r\n\r\n").encode() + sent  # fmt: skip
 
@@ -155,7 +155,7 @@ def chunked(key: str) -> bytes:
 
 
 def black_png(width: int, height: int) -> bytes:
-    """An image with many pixels in few bytes."""
+    """Returns an image with many pixels in few bytes."""
     rows = zlib.compress(bytes((3 * width + 1) * height), 9)
     parts = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", rows), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts)
@@ -191,13 +191,13 @@ def bodiless(key: str) -> Kind:
     return Kind(f"{HALF_HEADERS} connections with a header and no body", (announced(key, 1000),), frozenset({400, 408, 429, 503}), hold=HALF_HEADERS)
 
 
-# The loads with which one tenant disturbs the others (neighbours.py).
+# Loads with which one tenant disturbs other tenants (neighbours.py).
 NEIGHBOURS = {"declared": declared_bodies, "unfinished": unfinished_bodies, "messages": empty_messages, "images": large_pictures, "bodiless": bodiless}
 
 
 def connect(port: int) -> socket.socket:
     connection = socket.socket()
-    # Closing resets the connection, so that no port waits for the last packets of a client that has left.
+    # Closing resets the connection, so that the port is free immediately.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.settimeout(PATIENCE_S)
     connection.connect(("127.0.0.1", port))
@@ -205,7 +205,7 @@ def connect(port: int) -> socket.socket:
 
 
 def exchange(port: int, request: bytes):
-    """The status of the answer, or a text if there is no status."""
+    """Returns the status of the answer, or a text if there is no status."""
     try:
         with contextlib.closing(connect(port)) as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused early: the answer may still arrive
@@ -236,7 +236,7 @@ def send_in_turn(port: int, kind: Kind, stop, counts: collections.Counter) -> No
 
 
 def hold_connections(port: int, count: int, openings: tuple, stop, counts: collections.Counter) -> None:
-    """Keeps `count` connections that have sent one of `openings` and nothing more. Reopens connections that the server closes."""
+    """Keeps `count` connections open that have each sent one of `openings` and nothing else. Reopens connections that the server closes."""
     watched = select.epoll()
     open_ones: dict = {}
     number = 0
@@ -267,7 +267,7 @@ def hold_connections(port: int, count: int, openings: tuple, stop, counts: colle
 
 
 class Attacker:
-    """The process of one kind: ready, but silent until `start`."""
+    """The process of one kind of hostile client: ready, but silent until `start`."""
 
     def __init__(self, port: int, name: str, kind: Kind):
         self.name, self.kind = name, kind
@@ -287,10 +287,10 @@ class Attacker:
             send_in_turn(port, self.kind, self.stop, counts)
         times = os.times()
         theirs.send((dict(counts), time.monotonic() - started, times.user + times.system))
-        os._exit(0)  # do not wait for threads that wait for an answer
+        os._exit(0)  # does not wait for threads with unanswered requests
 
     def result(self):
-        """(answers by status, seconds, processor seconds); afterwards the process has ended."""
+        """Returns (answers by status, seconds, CPU seconds). The process has ended afterwards."""
         self.stop.set()
         found = self._ours.recv() if self._ours.poll(60) else ({"no report": 1}, 0.0, 0.0)
         self.process.join(5)
@@ -298,7 +298,8 @@ class Attacker:
 
 
 def unexpected(kind: Kind, counts: dict) -> dict:
-    """Answers that a sound server does not give: accepted, failed, or delayed although the header is enough for a refusal."""
+    """Returns the answers that a correct server does not give: it accepted the request, failed, or delayed a refusal although the header
+    suffices."""
     return {what: n for what, n in counts.items() if what not in kind.expected | UNANSWERED}
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares loading with computing: three servers get the same stored prompts. Their disk is limited to a bandwidth (--kv-disk-bandwidth)
-around the one at which both take equally long.
+"""Compares loading blocks with computing them. Three servers get the same stored prompts. Their disk bandwidth is limited
+(--kv-disk-bandwidth) to values around the one at which loading and computing take equally long.
 
 compute   a server without a tier
-load      --kv-policy exact: always loads stored blocks, however long that takes
-measured  --kv-policy measured, which chooses
+load      --kv-policy exact: always loads stored blocks
+measured  --kv-policy measured, which chooses to load or to compute
 
 A folder is filled once, without a limit; both tiers get a copy. Each server first computes two new prompts. Then each server gets each
-prompt once, in turns. Printed for each bandwidth: median seconds of a prompt, and the time of `measured` over the better of the other two.
+prompt once, in turns. Prints for each bandwidth the median seconds of a prompt, and the time of `measured` divided by the smaller of the
+other two.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-// Measures a checkpoint of the core: bytes, and milliseconds to write and to read it, with 100,000 blocks that all have a block hash.
+// Measures a checkpoint of a core with 100,000 blocks that all have a block hash: bytes, and milliseconds to write and to read it.
 //
 //   checkpoint_bench [RUNNING...]
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ constexpr std::uint32_t kBlockSize = 16, kNumBlocks = 100'000, kRounds = 21;
   std::exit(1);
 }
 
-// Running requests hold half of the blocks.
+// Returns the prompt length with which the running requests hold half of the blocks.
 std::uint32_t prompt_tokens(std::uint32_t num_running) {
   return kNumBlocks / 2 / num_running * kBlockSize - 1;
 }
@@ -46,7 +46,7 @@ void add(Core& core, std::uint32_t id, std::uint32_t num_tokens) {
   if (const auto added = core.add({.id = RequestId{id}, .prompt = prompt, .max_tokens = 900}); !added.has_value()) fail(added.error());
 }
 
-// Runs one step, or the part of it that keeps one plan in flight.
+// Runs one step: schedule(), then apply() with one token per sampling request.
 void step(Core& core) {
   std::vector<SampledToken> sampled;
   const StepPlan& plan = core.schedule();
@@ -68,7 +68,7 @@ void measure(std::uint32_t num_running) {
   const CoreConfig config = make_config(num_running);
   const auto core = Core::create(config);
   if (!core.has_value()) fail(core.error());
-  // The blocks of the first requests stay in the cache.
+  // The requests of the first round end, and their blocks stay in the prefix cache.
   for (std::uint32_t round = 0; round < 2; ++round) {
     for (std::uint32_t i = 0; i < num_running; ++i) add(**core, round * num_running + i, prompt_tokens(num_running));
     for (int steps = 0; steps < 3; ++steps) step(**core);

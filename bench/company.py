@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Measures how a long prompt and the other requests disturb each other.
 
-Some streams decode. A prompt of --long-tokens arrives, and from a second later on one of --short-tokens every --short-period seconds, until
-the long prompt has its first token. Before that, in the same round, the streams, the long prompt and a short one are each measured alone.
-Each value of --step-time-target has its own server; servers and numbers of streams alternate in --rounds rounds.
+Some streams decode. A prompt of --long-tokens arrives; from a second later on, a prompt of --short-tokens arrives every --short-period
+seconds, until the long prompt has its first token. Earlier in the same round, the streams, the long prompt and a short prompt are each
+measured alone. Each value of --step-time-target has its own server; servers and numbers of streams alternate in --rounds rounds.
 
-Printed per target and number of streams, as medians of the rounds with their range:
+Prints for each target and number of streams, as medians of the rounds with their range:
 
-- gap: the longest pause of any stream while the long prompt computes, and the median pause of the streams alone, in ms;
-- short: the slowest first token of a short prompt, and that of one alone, in ms;
-- long: the long prompt's time to its first token over its time alone;
-- work: the seconds that everything done would have taken alone (long prompt, tokens of the streams, short prompts), over the time it took.
+- gap: the longest pause of any stream during the long prompt's prefill, and the median pause of the streams alone, in ms;
+- short: the longest time to the first token of a short prompt, and the time of a short prompt alone, in ms;
+- long: the long prompt's time to its first token divided by its time alone;
+- work: the seconds that all this work (long prompt, tokens of the streams, short prompts) takes alone, divided by the measured seconds.
 
-The goals of the default target: gap at most the larger of 100 ms and twice the median alone, short within 1 s of its time alone, long at most
-1.35, work at least 0.85. Missed goals are marked with *. The exit status does not depend on them.
+The goals of the default target: gap at most the larger of 100 ms and twice the median alone, short within 1 s of its time alone, long at
+most 1.35, work at least 0.85. Missed goals are marked with *. The exit status does not depend on them.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Stream:
         return self.tokens[0] - self.asked
 
     def gaps(self, begin: float, end: float) -> list:
-        """The pauses that end between `begin` and `end`, and the one that `end` cuts off."""
+        """Returns the pauses that end between `begin` and `end`, and the pause in progress at `end`."""
         pauses = [later - earlier for earlier, later in zip(self.tokens, self.tokens[1:]) if begin < later <= end]
         last = max((token for token in self.tokens if token <= end), default=None)
         return pauses + ([end - last] if last is not None and last > begin else [])
@@ -53,7 +53,7 @@ class Stream:
 
 
 async def ask(port: int, prompt: list, max_tokens: int, stream: Stream) -> None:
-    """Reads an answer token by token. The caller may cancel it, which closes the connection."""
+    """Sends a prompt and reads the answer token by token. The caller may cancel the task, which closes the connection."""
     # A random salt keeps the prompt out of the prefix cache.
     body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True, "cache_salt": str(random.random())}
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
@@ -74,7 +74,7 @@ async def ask(port: int, prompt: list, max_tokens: int, stream: Stream) -> None:
 
 
 class Round:
-    """One target and number of streams: alone, then together."""
+    """One round with one target and one number of streams: first each part alone, then all parts together."""
 
     def __init__(self, port: int, num_streams: int, arguments, rng: random.Random):
         self.port, self.num_streams, self.arguments, self.rng = port, num_streams, arguments, rng
@@ -88,7 +88,8 @@ class Round:
         return stream.first_s
 
     async def shorts_until(self, done: asyncio.Event) -> list:
-        """Seconds to the first token of each short prompt. Each has a separate client."""
+        """Sends short prompts until `done`. Returns the seconds to the first token of each short prompt. Each prompt has a separate
+        client."""
         running = []
         while not done.is_set():
             with contextlib.suppress(TimeoutError):

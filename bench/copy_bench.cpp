@@ -1,7 +1,7 @@
-// Compares ways in which a tier's thread could copy KV blocks between the pool and host memory: layer by layer as in the pool (a page per
-// layer and block) or as one contiguous block, with memcpy or with stores that bypass the caches. It also measures the effect of each way
-// on a neighbour that computes from its own cache.
-//   copy_bench [LAYERS [PAGE_KIB [BLOCKS [ROUNDS]]]]    default: 30 12 600 15, the default model's
+// Compares ways to copy KV blocks between the KV cache and host memory on a tier's thread: layer by layer, as in the KV cache (a page per
+// layer and block), or as one contiguous block; with memcpy, or with stores that bypass the CPU's caches. Also measures how each way slows
+// down another thread that computes from the CPU's caches.
+//   copy_bench [LAYERS [PAGE_KIB [BLOCKS [ROUNDS]]]]    default: 30 12 600 15, the default model's shape
 #include <fmt/format.h>
 #include <sys/mman.h>
 #ifdef __SSE2__
@@ -34,7 +34,7 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-// Stores 16 bytes at a time that no cache keeps.
+// Copies with 16-byte stores that bypass the CPU's caches.
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
 #ifdef __SSE2__
   for (std::size_t i = 0; i < bytes; i += 16)
@@ -63,7 +63,7 @@ std::byte* memory(std::size_t bytes) {
   return static_cast<std::byte*>(at);
 }
 
-// Reads the same 1 MiB repeatedly, as a matrix product reads its tile of weights.
+// A thread that reads the same 1 MiB repeatedly, as a matrix product reads its tile of weights.
 struct Neighbour {
   std::vector<float> weights = std::vector<float>((1U << 20) / sizeof(float), 1.0F);
   std::atomic<std::uint64_t> passes = 0;
@@ -85,7 +85,7 @@ double middle(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Paired ratios to the first way: the geometric mean with its 95 % interval.
+// Returns the geometric mean of the paired ratios to the first way, with its 95 % interval.
 std::string ratio(const std::vector<double>& of, const std::vector<double>& to) {
   double sum = 0.0;
   double squares = 0.0;

@@ -2,11 +2,11 @@
 """Compares the predicted curve of the prefix cache with the hit rates of the core.
 
 Usage: curve.py --traces FOLDER [--binary build/release/quire]. FOLDER holds Mooncake's conversation trace (mooncake/), Claude Code's
-sessions (claude_code/) and mini-SWE-agent's (mini_swe/). A missing trace is left out, and the output says so.
+sessions (claude_code/) and mini-SWE-agent's (mini_swe/). A missing trace is skipped, and the output says so.
 
-Each trace is played on the core once, at one size of the cache. The hit rates at half, twice and four times this size are predicted from
-that run alone; then the trace is played at these sizes. The first part has loads with which the engine keeps up at all four sizes; the goal
-concerns these. The second part has loads with which it does not: requests that wait for blocks then run later, next to other requests,
+Each trace is first played on the core with one size of the cache. The hit rates at half, twice and four times this size are predicted from
+only this run; then the trace is played with these sizes. The first part has loads that the engine can serve at all four sizes; the goal
+applies to this part. The second part has loads that are too high: requests that wait for blocks then run later, next to other requests,
 which no single run can predict.
 """
 import argparse
@@ -17,11 +17,11 @@ import tempfile
 
 FACTORS = (0.5, 2, 4)
 MAX_ERROR_POINTS, MAX_MEMORY_MIB = 1.5, 32
-# Four H100s with an 8B model: the default worker has one of them, and the agents below overload it at half of the memory.
+# Four H100s with an 8B model. The default worker, a single H100, would be overloaded by the agents below at half of the memory.
 WORKER = {"host_s": 0.0005, "step_s": 0.005, "prefill_token_s": 8e-6, "decode_row_s": 5e-6, "context_token_s": 12e-9,
           "prefill_pair_s": 3e-10, "source": "about four H100s with an 8B model"}
 AGENTS = ["--agents", "40", "--max-think", "300"]
-# Name, trace, blocks of the first run, flags.
+# (name, trace, blocks of the first run, flags)
 KEEPS_UP = [
     ("Mooncake's hour, at a quarter of its rate", "mooncake/conversation_trace.jsonl.gz", 8000, ["--rate-scale", "0.25"]),
     ("Claude Code, 40 agents", "claude_code/cc_global.jsonl.gz", 60000, AGENTS),
@@ -34,14 +34,14 @@ OVERLOADED = [
 
 
 def play(args, worker, trace, num_blocks, flags):
-    """The figures of a run with this many blocks besides the null block."""
+    """Plays the trace. Returns the figures of a run with this many blocks, without the null block."""
     command = [args.binary, "simulate", args.traces / trace, "--kv-blocks", str(num_blocks + 1), "--max-num-batched-tokens", "8192",
                "--worker", worker, "--json", "-", *flags]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def compare(args, worker, runs):
-    """Prints a row per trace: the errors in points, and the largest memory of a sampler in MiB."""
+    """Prints a row per trace: the errors in percentage points, and the largest memory of a sampler in MiB."""
     print("| trace | blocks | hits, held now | " + " | ".join(f"x{factor}: predicted, true" for factor in FACTORS) + " | mean error | sampled |")
     print("|---|---|---|" + "---|" * len(FACTORS) + "---|---|")
     errors, memory = [], 0.0

@@ -1,5 +1,5 @@
-// Measures the cost of the curve on the engine thread (docs/curve.md): two cores get the same requests and take turns step by step, one of
-// them with a sampler. Prints microseconds of a step, with adding and ending requests, per request.
+// Measures the cost of the curve (docs/curve.md) on the engine thread. Two cores, one with a sampler, get the same requests and take turns
+// step by step. Prints microseconds per request of all steps, including adding and ending requests.
 //
 //   curve_cost_bench [PROMPT_TOKENS...]
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ class Side {
   std::uint64_t num_steps_ = 0;
 };
 
-// Half of each prompt is the shared prefix of its family.
+// Fills a prompt. Its first half is the shared prefix of its family.
 void fill(std::vector<TokenId>& prompt, std::uint64_t id) {
   const std::uint64_t family = id * 0x9E3779B97F4A7C15ULL >> 40U;
   for (std::size_t i = 0; i < prompt.size(); ++i) {
@@ -90,7 +90,7 @@ void run(std::uint32_t num_prompt_tokens) {
       off.add(id, prompt);
       on.add(id, prompt);
     }
-    // The second core finds warmer caches, so the order alternates.
+    // The order alternates, because the second core has warmer CPU caches.
     Side* sides[] = {&off, &on};
     sides[steps % 2]->step();
     sides[1 - steps % 2]->step();

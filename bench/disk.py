@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the disk tier's store with fio: the same bytes at the same block size and depth on the same file system, written and read at
-random without the page cache, in alternating turns. The store checks every block (a checksum when it is stored, one when it is loaded) and
-writes a table entry for each block; fio does neither.
+"""Compares the disk tier's store with fio: the same bytes with the same block size and depth on the same file system, written and read at
+random without the page cache, in alternating turns. The store computes a checksum of each block when it is stored and when it is loaded,
+and writes a table entry for each block; fio does neither.
 
-Printed per block size: MiB/s (medians), and the geometric mean of the paired ratios store / fio with its 95 % interval.
+Prints for each block size MiB/s (medians), and the geometric mean of the paired ratios store / fio with its 95 % interval.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from flags import interval
 
 
 def store_speed(arguments, folder: str, kib: int) -> dict:
-    """All slots have been written once before, so that the file system has allocated them, as it has for fio."""
+    """Measures the store. All slots were written once before, so that the file system has allocated them, as for fio."""
     command = [arguments.binary, folder, str(arguments.mib), str(arguments.depth), str(kib)]
     line = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return {"write": float(line[3]), "read": float(line[4])}

@@ -3,10 +3,10 @@
 alternating turns.
 
 copy   "repeat this text" over passages of this repository's sources and documents: the prompt contains the answer
-new    a passage's first half, to be continued freely at temperature 1: there is almost nothing to copy
+new    the first half of a passage, continued freely at temperature 1: the prompt has almost nothing to copy
 
-Printed per part: output tokens per second (medians), the geometric mean of the paired ratios with / without with its 95 % interval, and the
-number of accepted draft tokens. Answers must have the same tokens on both sides. Both parts have --prompts prompts, each asked once per
+Prints for each part output tokens per second (medians), the geometric mean of the paired ratios with / without with its 95 % interval, and
+the number of accepted draft tokens. Answers must have the same tokens on both sides. Both parts have --prompts prompts, each asked once per
 side.
 """
 
@@ -27,7 +27,7 @@ PASSAGE = 700  # characters
 
 
 def passages(count: int) -> list:
-    """Passages of the sources and documents, spread over all files."""
+    """Returns passages of the sources and documents, spread over all files."""
     files = sorted(path for pattern in ("src/**/*.cpp", "src/**/*.h", "docs/*.md") for path in ROOT.glob(pattern))
     pieces = [text[at : at + PASSAGE] for path in files for text in [path.read_text(encoding="utf-8")]
               for at in range(0, len(text) - PASSAGE, PASSAGE)]  # fmt: skip
@@ -35,7 +35,7 @@ def passages(count: int) -> list:
 
 
 def copy_body(passage: str) -> dict:
-    # The prompt contains the beginning of the copy: a small model then continues it.
+    # The prompt contains the beginning of the copy, so that a small model continues it.
     prompt = f"The text:\n\n{passage}\n\nThe same text once more, word for word:\n\n{passage[:40]}"
     return {"prompt": prompt, "temperature": 0}
 
@@ -65,7 +65,7 @@ def drafts_of(server) -> tuple[float, float]:
 
 
 def measure(name: str, bodies: list, servers: dict, arguments) -> None:
-    # A group of prompts is a pair: long enough to be timed, and enough groups for an interval.
+    # Each group of prompts is timed as one pair: groups are long enough to be timed, and there are enough of them for an interval.
     size = max(arguments.clients, len(bodies) // arguments.pairs)
     groups = [bodies[i : i + size] for i in range(0, len(bodies) - size + 1, size)]
     before, speeds = drafts_of(servers["with"]), []
@@ -98,7 +98,7 @@ def main() -> int:
     with machine.Server("without", command["without"], ports["without"]) as without, machine.Server("with", command["with"], ports["with"]) as drafting:
         servers = {"without": without, "with": drafting}
         for server in servers.values():
-            ask(server, [new_body(text) for text in texts[:8]], arguments)  # warm
+            ask(server, [new_body(text) for text in texts[:8]], arguments)  # warms up the server
         measure("copy", [copy_body(text) for text in texts], servers, arguments)
         measure("new", [new_body(text) for text in texts], servers, arguments)
     return 0

@@ -4,8 +4,8 @@
     ./dev bench flags -- --no-async-scheduling                 the given flags (B) against no flags (A)
     ./dev bench flags --a="--isa avx2" --pairs 9 -- --isa avx512
 
-Each pair runs `quire bench` once with A's flags and once with B's, in alternating turns. Printed per number of concurrent requests: output
-tokens per second (medians), and the geometric mean of the paired ratios A / B with its 95 % interval.
+Each pair runs `quire bench` once with A's flags and once with B's, in alternating turns. Prints for each number of concurrent requests
+output tokens per second (medians), and the geometric mean of the paired ratios A / B with its 95 % interval.
 """
 
 import math
@@ -16,12 +16,12 @@ import sys
 
 import machine
 
-# Two-sided 95 % of Student's t for few pairs; 2 is accurate enough for more pairs.
+# 95 % quantiles (two-sided) of Student's t by number of pairs; 2 is accurate enough for more pairs.
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 12: 2.20, 15: 2.14, 20: 2.09, 30: 2.05}
 
 
 def run(arguments, flags: list) -> dict:
-    """Output tokens per second by concurrency."""
+    """Runs `quire bench`. Returns output tokens per second by concurrency."""
     command = [arguments.binary, "bench", arguments.model, "--rounds", "1", "--concurrency", arguments.concurrency,
                "--prompt-tokens", str(arguments.prompt_tokens), "--output-tokens", str(arguments.output_tokens), *flags]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,12 +11,12 @@ import random
 import time
 
 PROMPT_TOKENS = 128
-PATIENCE_S = 120  # an answer that takes longer is bad
+PATIENCE_S = 120  # a longer answer counts as bad
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A request with a reproducible answer: greedy, or sampled with its own seed."""
+    """A request with a reproducible answer: greedy, or sampled with a separate seed."""
 
     prompt: tuple
     max_tokens: int
@@ -53,7 +53,7 @@ def request_bytes(method: str, path: str, body: bytes = b"", headers: tuple = ()
 
 
 class GoodLoad:
-    """Asks questions and checks the answers. `samples[phase]` takes the times while `phase` is set; None: the times are dropped."""
+    """Asks questions and checks the answers. While `phase` is set, the times are added to `samples[phase]`; otherwise they are dropped."""
 
     def __init__(self, port: int, key: str = "", extra: dict | None = None):
         self.port, self.extra = port, extra or {}
@@ -66,7 +66,7 @@ class GoodLoad:
         self._salt = 0
 
     async def learn(self, questions: list) -> None:
-        """Asks each question alone, before other load starts. Later answers must be equal."""
+        """Asks each question alone, before other load starts, and records the answers. Later answers must be equal."""
         for question in questions:
             events, problem = await self._exchange(question, 3600)
             answer = None if problem else read_answer(events)
@@ -83,13 +83,13 @@ class GoodLoad:
             self.num_good += 1
 
     async def stream_until(self, stop: asyncio.Event, question: Question, delay_s: float) -> None:
-        """Sends one stream after another, and reads the last one to its end."""
+        """Sends one stream after another until `stop` is set, and reads the last stream to its end."""
         await asyncio.sleep(delay_s)
         while not stop.is_set():
             await self.ask(question)
 
     async def arrive_until(self, stop: asyncio.Event, questions: list, period_s: float) -> None:
-        """Starts a new client in every period, however long the others take."""
+        """Starts a new client in every period, even if earlier clients have not finished."""
         begin, running = time.monotonic(), []
         while not stop.is_set():
             running.append(asyncio.create_task(self.ask(questions[len(running) % len(questions)])))
@@ -97,7 +97,7 @@ class GoodLoad:
         await asyncio.gather(*running)
 
     async def _exchange(self, question: Question, patience_s: float):
-        """(the data of all events, the error or None)"""
+        """Sends a request. Returns (data of all events, error or None)."""
         self._salt += 1
         body = json.dumps(question.body(f"good-{self._salt}", self.extra)).encode()
         events: list = []
@@ -134,7 +134,7 @@ class GoodLoad:
 
 
 def read_answer(events: list):
-    """(tokens, log probabilities, text) of a streamed completion."""
+    """Returns (tokens, log probabilities, text) of a streamed completion."""
     tokens, logprobs, text = [], [], []
     for event in events:
         choice = json.loads(event)["choices"][0]
@@ -146,7 +146,7 @@ def read_answer(events: list):
 
 
 def judge(events: list, known):
-    """The error in an answer; None: it equals the known answer."""
+    """Returns the error in an answer; None if the answer equals the known one."""
     try:
         tokens, logprobs, text = read_answer(events)
     except (ValueError, LookupError, TypeError) as error:

@@ -1,5 +1,5 @@
-// Measures the hashing of a block of 16 tokens, per mode. Arguments MODE=NS are figures of other programs for the same work, printed next
-// to ours.
+// Measures the time to hash a block of 16 tokens, per mode. Arguments MODE=NS are the times of other programs for the same work, which are
+// printed next to quire's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr std::uint32_t kBlockSize = 16;
 constexpr std::size_t kNumBlocks = 4096;
 constexpr int kNumRounds = 41;
 
-// The median over rounds: other programs on the machine disturb some of them.
+// Returns the median over rounds, because other programs on the machine disturb some rounds.
 double nanoseconds_per_block(HashFunction& function, const RequestContent& content) {
   std::vector<BlockHash> hashes;
   hashes.reserve(kNumBlocks);

@@ -2,17 +2,17 @@
 """Measures how much hostile clients disturb good clients.
 
 20 good streams and one new good request each second run all the time: first alone (quiet), then next to clients that send every kind of bad
-input without pause (hostile), then alone again (quiet), and at last next to 4,000 idle connections. The test fails if
+input without pause (hostile), then alone again (quiet), and finally next to 4,000 idle connections. The test fails if
 
-  - the hostile p99 of the gap between tokens is above 2 times the quiet one, the worst gap above 5 times, or the p99 of the first token
+  - the hostile p99 of the gap between tokens is above 2 times the quiet p99, the worst gap above 5 times, or the p99 of the first token
     above 2 times,
-  - a good answer is refused, short, or differs in a token or a digit of a log probability from the answer to the question asked alone,
-  - a bad request is accepted, answered by a server error, or left waiting although its header is enough for a refusal,
-  - the largest memory of the server is above the bound that is printed before the start,
-  - /health does not answer, or refuses, within a second next to the idle connections.
+  - a good request is refused, or its answer is short or differs in a token or a digit of a log probability from the answer without load,
+  - a bad request is accepted, answered by a server error, or not answered although its header suffices for a refusal,
+  - the peak memory of the server is above the bound that is printed before the start,
+  - /health does not answer with success within a second next to the idle connections.
 
-The attackers run on the same machine, so they also compete for the processors. To limit this, they run at nice 19 and make all requests
-beforehand. Their remaining use of the processors is printed; the figures are not corrected for it.
+The attackers run on the same machine, so they also compete for the CPU. To limit this, they run at nice 19 and create all requests
+beforehand. Their remaining CPU use is printed; the figures are not corrected for this use.
 
 `priority` runs on a separate server (--kind all, the default, runs both), because its requests are admitted: paying clients whose priority
 improves with each request, on a cache that is too small for them, next to good clients with an even better priority. In the quiet phase
@@ -42,12 +42,12 @@ KEY = "a-key-for-this-run"
 ARRIVAL_TOKENS, ARRIVAL_PERIOD_S = 16, 1.0
 MIB = 1 << 20
 PRIORITY_FLAGS = ["--scheduling-policy", "priority", "--num-blocks", "640", "--max-num-batched-tokens", "256"]
-MIN_ATTACKS = 20  # least number of requests of each kind: fewer prove nothing
-LIMITS = {"p99 gap": 2.0, "worst gap": 5.0, "p99 first token": 2.0}  # hostile over quiet
+MIN_ATTACKS = 20  # least number of requests of each kind; fewer requests prove nothing
+LIMITS = {"p99 gap": 2.0, "worst gap": 5.0, "p99 first token": 2.0}  # limits of the ratios hostile / quiet
 
 
 def memory_bound_mib(arguments, num_connections: int) -> tuple:
-    """(MiB, explanation of the sum) from the server's documented limits."""
+    """Returns (MiB, explanation of the sum) from the server's documented limits."""
     weights = pathlib.Path(arguments.model).stat().st_size / MIB
     parts = {
         "weights": weights,
@@ -68,7 +68,7 @@ def start_server(arguments, flags: list) -> machine.Server:
 
 
 class Progress:
-    """One line, rewritten: the phase, its progress, and the number of good and bad answers so far."""
+    """Prints one line, which is rewritten: the phase, its progress, and the number of good and bad answers so far."""
 
     def __init__(self, load: GoodLoad):
         self.load, self.tty = load, sys.stderr.isatty()
@@ -93,7 +93,7 @@ async def run_phase(load, progress, name, seconds, label=None) -> None:
 
 
 async def begin_good_load(load: GoodLoad, arguments):
-    """Records the expected answers, then starts the load. (stop event, task)"""
+    """Records the expected answers, then starts the load. Returns (stop event, task)."""
     rng = random.Random(arguments.seed)
     streams, arrivals = make_questions(rng, min(8, arguments.streams), arguments.stream_tokens), make_questions(rng, 4, ARRIVAL_TOKENS)
     print(f"asking {len(streams) + len(arrivals)} questions alone, for the answers to compare with", file=sys.stderr)
@@ -133,7 +133,7 @@ async def run_mixed(arguments, names: list, server) -> dict:
 
 
 async def probe_beside_idle(server, progress, arguments) -> dict:
-    """Slowest /health and answers by status, next to idle connections."""
+    """Requests /health next to idle connections. Returns the slowest time and the answers by status."""
     holder = idle_connections(server.port)
     holder.begin.set()
     probing = asyncio.create_task(probe_health(server.port, arguments.idle))
@@ -165,7 +165,7 @@ async def probe_health(port: int, seconds: float) -> tuple:
 
 
 async def run_priority(arguments, server) -> dict:
-    """Runs the same paying clients in both phases. Their priorities improve only in the hostile phase."""
+    """Runs the same paying clients in both phases. Their priorities improve with each request only in the hostile phase."""
     load = GoodLoad(server.port, KEY, {"priority": -(2**31)})
     progress = Progress(load)
     stop, task = await begin_good_load(load, arguments)
@@ -183,7 +183,7 @@ async def run_priority(arguments, server) -> dict:
 
 
 def run_and_report(title: str, scenario, server, bound_mib: float) -> tuple:
-    """(raw data, failures)"""
+    """Runs a scenario and prints its report. Returns (raw data, failures)."""
     with server:
         run = asyncio.run(scenario)
         run["memory MiB"] = server.memory_mib("VmHWM")

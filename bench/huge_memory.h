@@ -1,5 +1,5 @@
 #pragma once
-// Memory for benchmarks in large pages, like the engine's memory. Small pages cost a fifth of the speed.
+// Memory for benchmarks in huge pages, like the engine's memory. With small pages, speed is a fifth lower.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Zeroed memory in large pages, as for weights and KV caches.
+// Zero-filled memory in huge pages, as for weights and KV caches.
 struct HugeMemory {
   explicit HugeMemory(std::size_t size) : bytes(size) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

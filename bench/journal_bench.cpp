@@ -1,6 +1,6 @@
-// Measures the cost of the journal on the engine thread: two cores with the same requests take turns, one of them journaled. Prints
-// microseconds of schedule() and apply() per decode step, and bytes of the file. Another thread makes frames from the bytes and writes
-// them.
+// Measures the cost of the journal on the engine thread. Two cores, one with a journal, get the same requests and take turns. Prints
+// microseconds of schedule() and apply() per decode step, and the size of the file. Another thread makes frames of the journal's bytes and
+// writes the frames.
 //
 //   journal_bench [RUNNING...]
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ void add_all(Core& core, std::uint32_t num_requests) {
   }
 }
 
-// us of one plan and its result; 0 for a step that still computes prompts.
+// Returns the microseconds of one schedule() and apply(); 0 for a step that still computes prompts.
 double step(Core& core, std::uint32_t num_requests, std::vector<SampledToken>& sampled) {
   auto begin = Clock::now();
   const StepPlan& plan = core.schedule({.now = 1e5, .random = 0x123456789abcdef});
@@ -79,7 +79,7 @@ void run(std::uint32_t num_requests, const std::string& folder) {
   while (on_us.size() < kSteps) {
     const double off = step(*plain, num_requests, sampled), on = step(*journaled, num_requests, sampled);
     if (on > 0.0) off_us.push_back(off), on_us.push_back(on);
-    // Waits as if a model computed, so that the writing thread has time and wakes as often as in service.
+    // Waits for the time of a model's step, so that the writing thread has as much time and wakes as often as in a server.
     std::this_thread::sleep_for(std::chrono::microseconds(on > 0.0 ? 2000 : 50'000));
     if (on_us.empty()) first_bytes = journal->num_bytes();
   }

@@ -1,5 +1,5 @@
-// Speed of the kernels: kernel_bench [THREADS] [SECONDS PER LINE]. Prints, per instruction set and format, the time of one product, the
-// bandwidth of its weights and its arithmetic; then the products of one SmolLM2-135M token, and attention.
+// Measures the speed of the kernels: kernel_bench [THREADS] [SECONDS PER LINE]. Prints, per instruction set and format, the time of one
+// product, the bandwidth of its weights and its arithmetic; then the products of one token of SmolLM2-135M, and attention.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Setup {
   double seconds;
 };
 
-// The fastest call counts: on a shared machine other calls include the load of neighbours.
+// Returns the time of the fastest call. On a shared machine, slower calls include the load of other programs.
 template <class Run>
 double measure(const Setup& setup, Run run) {
   using Clock = std::chrono::steady_clock;
@@ -58,7 +58,7 @@ PackedMatrix make_matrix(WeightFormat format, std::uint32_t rows, std::uint32_t 
   return packer.finish();
 }
 
-// One input for products of any width up to `columns`.
+// The input of products with up to `columns` columns.
 struct Input {
   Input(std::uint32_t m, std::uint32_t columns)
       : x(std::size_t{m} * columns),
@@ -96,7 +96,7 @@ void bench_products(Setup& setup, const Kernels& kernels) {
         Case{"q4 int8", WeightFormat::q4, ActivationMode::int8}, Case{"q8 int8", WeightFormat::q8, ActivationMode::int8},
         Case{"bf16", WeightFormat::bf16, ActivationMode::f32}, Case{"bf16 bf16", WeightFormat::bf16, ActivationMode::bf16},
         Case{"f32", WeightFormat::f32, ActivationMode::f32}, Case{"q4 float", WeightFormat::q4, ActivationMode::f32}}) {
-    const std::uint32_t rows = 96 * 1024;  // beyond the last-level cache
+    const std::uint32_t rows = 96 * 1024;  // larger than the last-level cache
     for (const std::uint32_t m : {1U, 16U, 256U}) {
       const PackedMatrix w = make_matrix(c.format, m == 1 ? rows : 2048, kColumns);
       Input input(m, kColumns);
@@ -110,7 +110,7 @@ void bench_products(Setup& setup, const Kernels& kernels) {
   }
 }
 
-// The seven products of a layer, and the logits.
+// Weights of SmolLM2-135M: seven products per layer, and the logits.
 struct Model {
   static constexpr std::uint32_t kLayers = 30, kHidden = 576, kKv = 192, kFfn = 1536, kVocab = 49152;
   Model() {
@@ -190,8 +190,7 @@ void bench_attention(Setup& setup, const Kernels& kernels, bool in_pairs) {
   }
 }
 
-// One token of each of `streams` requests in every layer, as in decode: blocks lie anywhere in a KV cache larger than the processor's
-// cache.
+// Measures decode attention: one token per request, in every layer. The blocks are shuffled over a KV cache larger than the CPU's caches.
 void bench_decode(Setup& setup, const Kernels& kernels, bool in_pairs) {
   constexpr std::uint32_t kLayers = 30, kHeads = 3, kGroup = 3, kDim = 64, kBlock = 16, kMostTokens = 24 * 1536;
   constexpr std::size_t kRow = std::size_t{kHeads} * kGroup * kDim;

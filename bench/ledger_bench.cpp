@@ -1,5 +1,5 @@
-// Measures the ledger of a lower tier per block, with a million resident blocks: prompts are looked up, loaded and stored, and evict other
-// blocks.
+// Measures the time of a lower tier's ledger per block, with a million resident blocks: prompts are looked up, loaded and stored, and evict
+// other blocks.
 //   ledger_bench [BLOCKS [POLICY]]    default: 1048576, lru
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace {
 using quire::OffloadKey;
 using SteadyClock = std::chrono::steady_clock;
 
-// The block hashes of a prompt: pseudo-random, determined by prompt and position.
+// Returns the block hashes of a prompt: pseudo-random, determined by prompt and position.
 std::vector<OffloadKey> keys_of(std::uint64_t prompt, std::uint32_t count) {
   std::vector<OffloadKey> keys(count);
   quire::Random random(prompt);
@@ -30,7 +30,7 @@ std::vector<OffloadKey> keys_of(std::uint64_t prompt, std::uint32_t count) {
   return keys;
 }
 
-// Nanoseconds per block: the median over prompts, each timed separately.
+// Returns the nanoseconds per block: the median over prompts, each timed separately.
 template <class Body>
 double per_block(std::uint32_t prompts, std::uint32_t blocks, Body&& body) {
   std::vector<double> taken;

@@ -1,6 +1,6 @@
-// Measures server and scheduler under many streams, around a worker that computes nothing: real sockets over loopback, steps of a fixed
-// length, and a client in a separate process. While a step runs, all streams are requested. The benchmark then counts the steps until all
-// are admitted, and measures the gaps between their events, and memory and processor time per stream.
+// Measures server and scheduler with many streams and a worker that computes nothing: real sockets over loopback, steps of a fixed length,
+// and a client in a separate process. While one step runs, the client requests all streams. The benchmark then counts the steps until all
+// streams are admitted, and measures the gaps between their events, and memory and CPU time per stream.
 //
 //   load_bench [STREAMS [STEP_MS [STEPS]]]     10000 streams, 1000 ms, 20 steps
 //   load_bench --port PORT [STREAMS]           time of a running server to answer each stream, with 200 or a refusal
@@ -47,11 +47,11 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The results of the client's process, sent to the server's process at its end.
+// The results of the client process, sent to the server process at the end.
 struct Seen {
   std::uint64_t num_ok = 0, num_refused = 0, num_events = 0;
   double gap_p50_s = 0.0, gap_p99_s = 0.0, gap_max_s = 0.0;
-  double head_max_s = 0.0;  // from a request to the head of its answer
+  double head_max_s = 0.0;  // longest time from a request to the header of its response
 };
 
 template <class T>
@@ -78,7 +78,7 @@ class Client {
  public:
   Client(std::uint16_t port, std::uint32_t num_streams) : port_(port), streams_(num_streams), epoll_(::epoll_create1(0)) {}
 
-  // Until the server has answered each with a head.
+  // Requests all streams, and returns when the server has sent a response header for each.
   void ask_for_all(std::uint32_t num_tokens) {
     const std::string body = fmt::format(R"({{"prompt":"hello, bench","stream":true,"ignore_eos":true,"max_tokens":{}}})", num_tokens);
     const std::string request =
@@ -168,7 +168,7 @@ class Client {
   Seen seen_;
 };
 
-// The child's process: receives the port, requests all streams, reports that, reads, and sends its results.
+// Runs the child process: receives the port, requests all streams, reports this, reads the streams, and sends its results.
 [[noreturn]] void run_client(int from_server, int to_server, std::uint32_t num_streams, std::uint32_t num_tokens) {
   raise_descriptor_limit();
   Client client(hear<std::uint16_t>(from_server), num_streams);
@@ -180,7 +180,7 @@ class Client {
   std::_Exit(0);
 }
 
-// Letters, which are whole texts by themselves.
+// Returns a model whose tokens are letters, so that every token is complete text.
 ModelInfo letter_model() {
   ModelInfo model;
   model.name = "letters";
@@ -200,7 +200,7 @@ ModelInfo letter_model() {
   return model;
 }
 
-// A step runs until the gate is open, and takes at least the pace. Counts admissions.
+// Delays each step until `is_open` is set, and at least by `step`. Counts admissions.
 struct Pace {
   std::atomic<bool> is_open = true;
   std::atomic<std::uint32_t> num_admitted = 0, num_steps = 0;
@@ -252,7 +252,7 @@ double processor_s() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// A request in progress before all others, so that a step runs when they arrive.
+// Sink of a request that runs before all others, so that a step is in progress when they arrive.
 class FirstRequest final : public OutputSink {
  public:
   void deliver(std::vector<RequestOutput> /*outputs*/) override {}
@@ -265,7 +265,7 @@ void run(std::uint32_t num_streams, std::uint32_t step_ms, std::uint32_t num_ste
   Logger logger(LogOptions{.level = LogLevel::off});
   ServerOptions options;
   options.port = 0;
-  options.max_connections = num_streams + num_streams / 8 + 100;  // a sixteenth is reserved: requests that wait for answers cannot use it
+  options.max_connections = num_streams + num_streams / 8 + 100;  // the server reserves a sixteenth, which requests that wait cannot use
   const auto server = value(Server::create(*engine, options, logger));
   if (server->max_connections() < num_streams) {
     fmt::print(stderr, "the limit of open files allows {} connections only\n", server->max_connections());
@@ -328,7 +328,7 @@ int main(int argc, char** argv) {
                       num_steps = argument(argc, argv, 3, 20);
   int to_client[2], to_server[2];
   if (::pipe(to_client) != 0 || ::pipe(to_server) != 0) return 1;
-  const pid_t client = ::fork();  // before there is any other thread
+  const pid_t client = ::fork();  // called before other threads are created
   if (client < 0) return 1;
   if (client == 0) run_client(to_client[0], to_server[1], num_streams, 4 * num_steps + 100);
   run(num_streams, step_ms, num_steps, to_client[1], to_server[0]);

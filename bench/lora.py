@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the cost of LoRA adapters: the same prompts with this many adapters and without, on one server, in alternating turns.
+"""Measures the cost of LoRA adapters: one server gets the same prompts with this many adapters and without adapters, in alternating turns.
 
-Printed: output tokens per second of --clients clients (medians), and the geometric mean of the paired ratios with / without with its 95 %
+Prints output tokens per second of --clients clients (medians), and the geometric mean of the paired ratios with / without with its 95 %
 interval. The adapters cover all linear layers; their values are random, because only the shape affects the speed. Every answer has
 --output-tokens tokens.
 """
@@ -20,7 +20,7 @@ GGUF_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 
 
 
 def read_shape(path: str) -> dict:
-    """Numbers in a GGUF file's header, by their names without the architecture."""
+    """Returns the numbers in a GGUF file's header, by their names without the architecture."""
     with open(path, "rb") as file:
 
         def take(form: str):
@@ -44,7 +44,7 @@ def read_shape(path: str) -> dict:
 
 
 def write_adapter(folder: pathlib.Path, shape: dict, rank: int, rng: random.Random, scale: float) -> None:
-    """A folder in PEFT's format for a model of this shape; `scale` determines how much the adapter changes an answer."""
+    """Writes a folder in PEFT's format for a model of this shape. `scale` determines how much the adapter changes an answer."""
     hidden, inner = shape["embedding_length"], shape["feed_forward_length"]
     heads, kv_heads = shape["attention.head_count"], shape["attention.head_count_kv"]
     head = shape.get("attention.key_length", hidden // heads)

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: the description of the machine, their arguments, and a server process with its memory."""
+"""Code that the benchmarks share: the description of the machine, the arguments, and a server process with its memory."""
 
 import argparse
 import contextlib
@@ -17,7 +17,7 @@ INSTRUCTION_SETS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16",
 
 
 def describe() -> str:
-    """Processor, instruction sets, cores, memory, kernel and load, in one line."""
+    """Returns processor, instruction sets, cores, memory, kernel and load, in one line."""
     info = pathlib.Path("/proc/cpuinfo").read_text()
     fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", info, re.M))
     present = set((fields.get("flags") or fields.get("Features") or "").split())
@@ -29,7 +29,8 @@ def describe() -> str:
 
 
 def parser(doc: str, **counts: int) -> argparse.ArgumentParser:
-    """The parser for benchmarks of a binary with a model. `counts` are integers with defaults: output_tokens=64 makes --output-tokens."""
+    """Returns the argument parser for benchmarks of a binary with a model. `counts` are integer arguments with their defaults:
+    output_tokens=64 adds --output-tokens."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--binary", required=True, help="the quire binary")
     made.add_argument("--model", required=True, help="a GGUF file")
@@ -39,7 +40,7 @@ def parser(doc: str, **counts: int) -> argparse.ArgumentParser:
 
 
 def end_on_sigterm() -> None:
-    """Raises an exception on this signal, so that servers are stopped then too."""
+    """Makes SIGTERM raise an exception, so that servers are stopped on this signal, too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
@@ -50,7 +51,8 @@ def free_port() -> int:
 
 
 class Server:
-    """A server process on a loopback port, ready when /health answers. As a context it ends with the block, also after an exception."""
+    """A server process on a loopback port, ready when /health answers. As a context manager, it stops the server at the end of the block,
+    also after an exception."""
 
     def __init__(self, name: str, command: list, port: int, environment: dict | None = None, log: pathlib.Path | None = None):
         self.name, self.port = name, port
@@ -76,12 +78,12 @@ class Server:
         return False
 
     def memory_mib(self, field: str = "VmRSS") -> float:
-        """VmRSS: the resident memory now; VmHWM: its maximum so far."""
+        """Returns a field of /proc/PID/status in MiB. VmRSS: the resident memory now; VmHWM: its maximum so far."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"^{field}:\s+(\d+)", status, re.M).group(1)) / 1024
 
     def stop(self) -> int:
-        """Stops the process and returns its exit code; it may drain for a minute. A second call has no effect."""
+        """Stops the process, which may drain for a minute, and returns its exit code. A second call has no effect."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

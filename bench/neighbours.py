@@ -1,8 +1,8 @@
-"""Measures how much one tenant disturbs another, for loads that a tenant can hold without sending, or that take long to read
+"""Measures how much one tenant disturbs another, with loads that a tenant can keep up without sending data, or that take long to read
 (attackers.NEIGHBOURS).
 
-The good tenant streams answers to chats with bodies of 72 KB, which the server treats as large, first alone and then next to the bad
-tenant, which has its own key. Meanwhile the operator asks for /health and /metrics. Used by bench/hostile.py.
+The good tenant streams answers to chats with bodies of 72 KB, which the server treats as large: first alone, then next to the bad tenant,
+which has a separate key. Meanwhile an operator requests /health and /metrics. Used by bench/hostile.py.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from good_load import Samples, percentile, request_bytes
 
 GOOD, BAD, OWN = "key-of-the-good", "key-of-the-bad", "key-of-the-operator"
 BODY_BYTES, MAX_TOKENS, STREAMS, PATIENCE_S = 72_000, 24, 2, 120
-LIMIT = 2.0  # limit of the ratio with the other tenant / alone
+LIMIT = 2.0  # limit of the ratio (with the other tenant) / alone
 CONTEXT = ["--max-model-len", "2048"]
 
 
 class GoodTenant:
-    """Streams one answer after another; `samples[phase]` takes the times while `phase` is set."""
+    """Streams one answer after another. While `phase` is set, the times are added to `samples[phase]`."""
 
     def __init__(self, port: int, sees: bool):
         self.port, self.phase = port, None
@@ -75,7 +75,7 @@ class GoodTenant:
 
 
 async def probe_operator(port: int, seconds: float) -> tuple:
-    """Slowest answer and answers by status, of /health and /metrics in turn."""
+    """Requests /health and /metrics in turn. Returns the slowest answer and the answers by status of each."""
     slowest, statuses, end = 0.0, {}, time.monotonic() + seconds
     paths, number = ("/health", "/metrics"), 0
     while time.monotonic() < end:
@@ -146,7 +146,7 @@ def report(name: str, run: dict) -> list:
 
 
 def run_all(names: list, arguments) -> tuple:
-    """(raw data, failures)"""
+    """Runs the loads. Returns (raw data, failures)."""
     runs, failed = {}, []
     print(f"\nnext to another tenant\n{'':32}{'alone ms':>10}{'beside ms':>12}{'ratio':>8}{'limit':>7}")
     for name in names:

@@ -1,5 +1,5 @@
-"""Clients with a key whose requests are admitted. Their priorities always improve, or are all equal. Their prompts and the good ones
-together need more blocks than the cache has, so the scheduler must preempt requests.
+"""Clients with a key whose requests are admitted. The priority of each client's requests either improves steadily or is always the same.
+The prompts of these clients and of the good clients together need more blocks than the cache has, so the scheduler must preempt requests.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class PayingClients:
                 await asyncio.sleep(0.1)
 
     async def _ask(self, body: bytes):
-        """The status; an error that ends a stream counts as 500."""
+        """Sends a request. Returns the status; an error that ends a stream counts as 500."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(request_bytes("POST", "/v1/completions", body, self.headers))

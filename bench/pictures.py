@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures how much images disturb streams: the gaps between their tokens without images and while images are encoded, in turns.
+"""Measures how much images disturb streams: the gaps between tokens without images and while images are encoded, in alternating turns.
 
-The model has the shape of SmolVLM-256M and random weights. It is created if --model names no folder yet. --streams clients stream all the
-time. In every second turn another client sends images, each of them new, one after another. Printed: the gaps of both kinds of turn at the
-median and the 99th percentile, the ratio of the latter (geometric mean over the pairs of turns, with its 95 % interval), and the seconds to
-the first token after an image.
+The model has the shape of SmolVLM-256M and random weights. It is created if --model names a folder that does not exist. --streams clients
+stream all the time. In every second turn another client sends images, one after another; each image is new. Prints the gaps of both kinds
+of turn at the median and the 99th percentile, the ratio of the 99th percentiles (geometric mean over the pairs of turns, with its 95 %
+interval), and the seconds to the first token after an image.
 """
 
 import base64
@@ -58,7 +58,7 @@ def shapes():
 
 
 def write_model(folder: pathlib.Path, splits: bool = True) -> None:
-    """Without splits an image is one tile; with them 17."""
+    """Writes the model. Without splits an image is one tile; with splits it is 17 tiles."""
     rng = random.Random(1)
     some = b"".join(struct.pack("<e", rng.gauss(0, 0.03)) for _ in range(1 << 16))
     header, at = {}, 0
@@ -104,7 +104,7 @@ def write_model(folder: pathlib.Path, splits: bool = True) -> None:
 
 
 def picture(number: int, side: int) -> str:
-    """Soft noise, different for each number."""
+    """Returns an image of soft noise, different for each number."""
     rows = b"".join(b"\0" + bytes((x * (number % 7 + 1) + y * 3 + number) % 256 for x in range(side) for _ in range(3)) for y in range(side))
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -128,7 +128,7 @@ def stream(port: int, path: str, body: dict, on_event) -> None:
 
 
 class Streams:
-    """Clients that stream as long as the program runs. Gaps are added to the current list."""
+    """Clients that stream until the program ends. Gaps are added to the current list."""
 
     def __init__(self, port: int, count: int):
         self.port, self.gaps = port, None
@@ -193,11 +193,11 @@ def main() -> int:
         print(file=sys.stderr)
         for side, turns in seen.items():
             both = [gap for gaps in turns for gap in gaps]
-            # Not the maximum: a stream that generates half a character repeatedly sends nothing until the character is complete.
+            # The maximum is not printed: a stream sends nothing while its tokens are incomplete parts of a character.
             print(f"{side}: {len(both)} gaps, p50 {1000 * percentile(both, 0.5):.1f} ms, p99 {1000 * percentile(both, 0.99):.1f}")
         ratios = [percentile(loud, 0.99) / percentile(quiet, 0.99) for quiet, loud in zip(seen["quiet"], seen["pictures"], strict=True)]
         print(f"p99 with images / without {interval(ratios)}; first token after one {statistics.median(firsts):.1f} s, alone {alone:.1f}")
-        # The program does not wait for the streams to end.
+        # Does not wait for the streams to end.
         server.process.kill()
     return 0
 

@@ -2,8 +2,8 @@
 """Measures hit ratios of the lower tier's eviction policies on recorded traces, by the tier's size (policy_bench does the work).
 
 Usage: policies.py --traces FOLDER [--binary build/release/policy_bench]. FOLDER holds Mooncake's conversation trace
-(mooncake/conversation_trace.jsonl.gz) and kv-cache-tester's Claude Code sessions (claude_code/cc_global.jsonl.gz). A missing trace is left
-out, and the output says so.
+(mooncake/conversation_trace.jsonl.gz) and kv-cache-tester's Claude Code sessions (claude_code/cc_global.jsonl.gz). A missing trace is
+skipped, and the output says so.
 """
 import argparse
 import array
@@ -24,13 +24,15 @@ def lines(path):
 
 
 def mooncake(path):
-    """One hour of chat in the order of its time stamps. Blocks have 512 tokens; a block's id also identifies all blocks before it."""
+    """Returns the prompts of one hour of chat in the order of their time stamps. Blocks have 512 tokens; a block's id also identifies all
+    blocks before the block."""
     for request in lines(path):
         yield request["hash_ids"]
 
 
 def chained(ids, names, stride):
-    """Block hashes for whole blocks of `stride` ids: the ids identify contents, a block hash also everything before the block."""
+    """Returns block hashes for whole blocks of `stride` ids. An id identifies only the content; a block hash also identifies everything
+    before the block."""
     parent, kept = 0, []
     for position, one in enumerate(ids, 1):
         parent = names.setdefault((parent, one), len(names) + 1)
@@ -40,8 +42,8 @@ def chained(ids, names, stride):
 
 
 def claude_code(path):
-    """Sessions in random order, SESSIONS_AT_ONCE at a time. A request follows when the previous answer and the thinking time after it have
-    ended. Blocks have 256 tokens, four blocks of the trace."""
+    """Returns the prompts of sessions in random order, SESSIONS_AT_ONCE at a time. A request follows when the previous answer and the
+    thinking time after it have ended. Blocks have 256 tokens, which are four blocks of the trace."""
     names = {}
     sessions = list(lines(path))
     random.Random(1).shuffle(sessions)

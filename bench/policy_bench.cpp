@@ -1,5 +1,5 @@
-// Measures hit ratios of the lower tier's eviction policies by its size, for prompts as lists of block hashes (bench/policies.py makes them
-// from recorded traces).
+// Measures hit ratios of a lower tier's eviction policies by the size of the tier. Prompts are lists of block hashes, which
+// bench/policies.py makes from recorded traces.
 //   policy_bench STORED_AT_ONCE SLOTS... < PROMPTS    32-bit little-endian numbers: number of blocks, their hashes, and so on
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ using Prompts = std::vector<std::vector<quire::OffloadKey>>;
 
 quire::OffloadKey key_of(std::uint32_t name) {
   quire::OffloadKey key;
-  // Spreads the bits like a digest.
+  // Mixes the bits, so that the key looks like a digest.
   const std::uint64_t bits = (name + 1ULL) * 0x9E3779B97F4A7C15ULL;
   std::memcpy(key.hash.data(), &bits, sizeof bits);
   return key;
@@ -37,7 +37,8 @@ Prompts read_prompts() {
   return prompts;
 }
 
-// Calls in the connector's order: a lookup and a load on admission, then stores portion by portion. Returns the share of found blocks.
+// Plays the prompts with calls in the connector's order: a lookup and a load on admission, then stores in portions. Returns the share of
+// found blocks.
 double hit_ratio(const Prompts& prompts, quire::OffloadPolicy policy, std::int64_t num_slots, std::size_t stored_at_once) {
   auto ledger = quire::OffloadLedger::create({.num_slots = num_slots, .policy = policy}).value();
   std::uint64_t num_hits = 0;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares routers in front of two servers with round robin: how many turns of many-turn sessions go to the server with their prefix, and
-how much of the prompts is then in the cache?
+"""Compares routers in front of two servers with round robin: how many turns of long sessions go to the server with their prefix, and
+how much of the prompts is then in the cache.
 
 Each router has two fresh servers that publish KV events, and gets the same turns: from recorded agents (--traces FOLDER, mini_swe), or from
-sessions generated with --seed. Sessions run concurrently: --clients turns at the same time, each after the previous answer of its session.
-Answers are cut to --output-tokens, and the recorded answers go into the next prompt. A server's KV cache holds --cache-percent of the
-tokens that all sessions have at their ends. The logs of the servers show which server got a turn, and how much of its prompt was cached.
+sessions generated with --seed. Sessions run concurrently, with --clients turns at the same time; a turn follows the previous answer of its
+session. Answers are limited to --output-tokens, and the next prompt has the recorded answers. A server's KV cache holds --cache-percent of
+the tokens that all sessions have at their ends. The logs of the servers show which server got a turn, and how much of its prompt was
+cached.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ import machine
 from sessions import TRACE, tokenize, turns_of
 
 NAME = "routed"  # the model's name, for all servers and routers
-# Messages that routers print at every turn are hidden.
+# Hides messages that routers print at every turn.
 os.environ.setdefault("DYN_LOG", "error")
 
 
@@ -42,7 +43,7 @@ def post(url: str, body: dict, name: str = "") -> dict:
 
 
 class Server:
-    """One of the two servers, with the address of its events."""
+    """One of the two servers, with the address of its KV events."""
 
     def __init__(self, arguments, place: int, blocks: int, format: str, folder: pathlib.Path):
         port, events, replay = machine.free_port(), machine.free_port(), machine.free_port()
@@ -56,14 +57,14 @@ class Server:
         self.process = machine.Server(f"server {place}", command, port, log=self.log)
 
     def turns(self) -> dict:
-        """Prompt tokens and cached prompt tokens, by turn."""
+        """Returns prompt tokens and cached prompt tokens, by turn."""
         told = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
         asked = [line for line in told if "prompt_tokens" in line and re.fullmatch(r"turn-\d+-\d+", line["id"])]
         return {line["id"]: (line["prompt_tokens"], line["cached_tokens"]) for line in asked}
 
 
 class Alternating:
-    """No router: alternates between the two servers."""
+    """Round robin: alternates between the two servers."""
 
     def __init__(self, servers: list, folder: pathlib.Path):
         self.urls, self.count, self.lock = [server.url for server in servers], 0, threading.Lock()
@@ -79,13 +80,13 @@ class Alternating:
 
 
 class Dynamo:
-    """ai-dynamo-runtime's SelectionService: it receives the events, gets a prompt's tokens, and returns a server. `prefill_scale`: the
-    weight of tokens that must be computed, relative to blocks that running requests hold."""
+    """ai-dynamo-runtime's SelectionService: receives the KV events, gets a prompt's tokens, and returns a server. `prefill_scale`: the
+    weight of tokens that must be computed, relative to blocks of running requests."""
 
     def __init__(self, servers: list, folder: pathlib.Path, prefill_scale: float = 1.0):
         from dynamo.llm import SelectionService
 
-        os.environ["DYN_ROUTER_PREFILL_LOAD_SCALE"] = str(prefill_scale)  # read when the service is made
+        os.environ["DYN_ROUTER_PREFILL_LOAD_SCALE"] = str(prefill_scale)  # read when the service is created
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         self.tokenizer = servers[0].url
@@ -136,7 +137,7 @@ class Proxy:
 
 
 def program(name: str) -> str:
-    """The router's program, installed next to this Python."""
+    """Returns the path of the router's program, installed next to this Python."""
     return str(pathlib.Path(sys.executable).parent / name)
 
 
@@ -163,7 +164,7 @@ WAYS = [
     ("taking turns", Alternating, ""),
     ("dynamo", Dynamo, "0.19.0"),
     ("dynamo", Dynamo, "0.32.0"),
-    # prompts are long here, and answers short
+    # prompts are long in this benchmark, and answers short
     ("dynamo (prefill x 8)", functools.partial(Dynamo, prefill_scale=8.0), "0.32.0"),
     ("vllm-router kv_aware", vllm_router("kv_aware"), "0.32.0"),
     ("vllm-router cache_aware", vllm_router("cache_aware"), ""),
@@ -172,7 +173,7 @@ WAYS = [
 
 
 def made_up(arguments) -> list:
-    """(session, messages): sessions with a common system prompt, a text for each session, and questions about the text."""
+    """Returns (session, messages): sessions with a common system prompt, a text for each session, and questions about the text."""
     rng = random.Random(arguments.seed)
     words = [f"{a}{b}" for a in "ba ke li mo nu pra sto vi".split() for b in "den ran sil tor mun gate lock port".split()]
 
@@ -216,7 +217,7 @@ def play(router, turns: list, arguments) -> None:
 
 
 def report(servers: list, num_turns: int) -> str:
-    """Turns of the first server, turns that went to their session's server, and cached prompt tokens."""
+    """Returns the number of turns of the first server, of turns that went to their session's server, and of cached prompt tokens."""
     for _ in range(50):  # a turn's line is written after its answer
         took = [server.turns() for server in servers]
         if (heard := sum(map(len, took))) == num_turns:

@@ -1,11 +1,12 @@
-// Measures the scheduler itself: nanoseconds of wall time per running request and decode step (schedule and apply, one output token each).
+// Measures the scheduler: nanoseconds of wall time per running request and decode step (schedule() and apply(), one output token each).
 //
 //   scheduler_bench [--vllm 0.32.0] [RUNNING...]
 //
-// With --vllm the core makes the decisions of that version. "as vLLM" then counts no common prefix, because that version does not either.
-// "as vLLM" does the work that vLLM's scheduler does by default: statistics of every step, the common prefix of the running requests, block
-// hashes by SHA-256 over Python's pickle. "lean" is the configuration of `quire serve`: neither statistics nor common prefix, and block
-// hashes in quire's encoding. Both get prompts of 128 tokens and as many steps (whole blocks of them) as vLLM in bench/vllm_scheduler.py.
+// With --vllm the core makes the decisions of this version.
+// - "as vLLM" does the work that vLLM's scheduler does by default: statistics of every step, the common prefix of the running requests (not
+//   in 0.32.0, which does not count it either), and block hashes by SHA-256 over Python's pickle.
+// - "lean" is the configuration of `quire serve`: neither statistics nor common prefix, and block hashes in quire's encoding.
+// Both get prompts of 128 tokens and as many steps as vLLM in bench/vllm_scheduler.py (a whole number of blocks).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,10 +29,10 @@ struct Work {
   DecisionProfile decisions = DecisionProfile::vllm_0_19;
 };
 
-// ns per running request.
+// Nanoseconds per running request and step.
 struct Figures {
-  double step;   // median step: no block is filled or allocated in 15 of 16
-  double block;  // median of the mean over the 16 steps that fill a block: with its hash and its successor
+  double step;   // median step; 15 of 16 steps fill and allocate no block
+  double block;  // median of the mean over 16 steps, which hash one block and allocate the next
 };
 
 [[noreturn]] void fail(const Error& error) {
@@ -72,7 +73,7 @@ std::unique_ptr<Core> start(const Work& work) {
   return std::move(*core);
 }
 
-// One schedule() and apply(), ns; 0 for a step that still computes prompts.
+// Returns the nanoseconds of one schedule() and apply(); 0 for a step that still computes prompts.
 double step(Core& core, const Work& work, std::vector<SampledToken>& sampled) {
   const auto begin = std::chrono::steady_clock::now();
   const StepPlan& plan = core.schedule();
@@ -121,7 +122,8 @@ Figures measure(const Work& work) {
   return {median(steps) / work.num_requests, median(blocks) / work.num_requests};
 }
 
-// Core::fork of a request with this many computed tokens, us: the median over all rounds, each child ended before the next fork.
+// Returns the microseconds of Core::fork() for a request with this many computed tokens: the median over all rounds. Each child ends before
+// the next fork.
 double measure_fork(std::uint32_t num_tokens) {
   constexpr std::uint32_t kForks = 1001;
   CoreConfig config = make_config({false, 8, 0});

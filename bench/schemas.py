@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Tests structured output on the JSON Schema Test Suite (drafts 2020-12 and 7) and on schemas of real tools: is each finished output valid,
-and is it the value that the model prefers?
+and does it have the value that the model prefers?
 
 Each accepted schema is answered --outputs times at temperature 1 with different seeds, --clients at a time. `jsonschema` validates finished
-outputs. A refusal of a schema must name one of its keywords. Printed, also after Ctrl-C: a table per keyword, and the errors. Then some
+outputs. A refusal of a schema must name one of its keywords. A table per keyword and the errors are printed, also after Ctrl-C. Then some
 prompts contain a valid value of each schema, in different spellings of JSON, and the model continues the prompt, free and constrained by
-the schema, at temperature 0. If the free value is valid, the constrained value must be the same. The exit status is 1 unless all finished
+the schema, at temperature 0. If the free value is valid, the constrained value must be equal. The exit status is 1 unless all finished
 outputs are valid, 80 % are finished, no value differs, and all schemas that use only the keywords of MUST are accepted.
 
 The suite is in the source archive of `jsonschema`. The tools are from the Berkeley Function Calling Leaderboard (`bfcl-eval`, its "live"
@@ -53,7 +53,7 @@ def archive(project: str) -> tarfile.TarFile:
 
 
 def suite() -> list:
-    """(origin, draft, schema), each schema once."""
+    """Returns (origin, draft, schema) of the suite, each schema once."""
     found, seen = [], set()
     with archive("jsonschema") as files:
         for member in sorted(files.getmembers(), key=lambda member: member.name):
@@ -72,7 +72,7 @@ def suite() -> list:
 
 
 def with_types(schema):
-    """The leaderboard uses Python's names of types."""
+    """Returns the schema with JSON Schema's names of types; the leaderboard uses Python's names."""
     if isinstance(schema, list):
         return [with_types(item) for item in schema]
     if not isinstance(schema, dict):
@@ -107,7 +107,7 @@ def tools(count: int) -> list:
 
 
 def keywords(schema, names=None) -> set:
-    """Keywords in positions of a schema, or in positions that look like one."""
+    """Returns the keywords in positions of a schema, or in positions that look like one."""
     names = set() if names is None else names
     if isinstance(schema, dict):
         for key, value in schema.items():
@@ -151,7 +151,7 @@ def question(schema) -> dict:
     return {"role": "user", "content": f"Write one short JSON value for this JSON schema: {json.dumps(schema)[:1500]}"}
 
 
-# A bound on the length: a model of this size otherwise does not stop.
+# Limits the length, because a model of this size does not stop by itself.
 SHOWN = (({"type": "string"}, "Oslo"), ({"properties": {"a": {"type": "integer"}}}, {"a": 7}), ({"type": "array"}, [1, 2]), (True, "yes"),
          ({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}, {"city": "Oslo", "days": 2}))  # fmt: skip
 SHOWN = [turn for schema, value in SHOWN for turn in (question(schema), {"role": "assistant", "content": json.dumps(value)})]
@@ -178,7 +178,7 @@ WRITERS = (json.dumps, lambda value: json.dumps(value, ensure_ascii=False), lamb
 
 
 def parsed(text: str):
-    """A value in which True and 1 compare unequal; or None."""
+    """Parses a text. Returns a value in which True and 1 compare unequal; None if the text is not JSON."""
     try:
         return json.dumps(json.loads(text), sort_keys=True)
     except ValueError:
@@ -239,7 +239,7 @@ def report(cases, name) -> bool:
     for case in taken:
         for problem in case.invalid[:2]:
             print(f"  not valid: {case.where}: {problem}")
-    # A schema that no value satisfies is refused too.
+    # Schemas that no value satisfies are refused, too.
     refused = [case for case in cases if case.refusal is not None and "nsatisfiable" not in case.refusal]
     nameless = [case for case in refused if not any(word in case.refusal for word in KNOWN)]
     for case in nameless:

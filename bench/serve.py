@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Measures serving speed over HTTP, quire next to other engines in one run: same model, same client, same prompts, alternating turns.
+"""Measures serving speed over HTTP, of quire and other engines in one run: same model, same client, same prompts, alternating turns.
 
-A turn sends c concurrent requests to one server (greedy, exact lengths). The workloads are
+A turn sends concurrent requests to one server (greedy, exact lengths). Workloads:
 - `distinct`: 128 tokens in, 64 out, nothing in common;
 - `shared`: 1,024 common tokens and 64 separate ones in, 32 out; an uncounted turn puts the common tokens into every engine's prefix cache;
-- `alone`: one request at a time, 512 tokens in and one out, then 64 after the first (quire and llama.cpp without HTTP: quire bench,
-  llama-bench);
+- `alone`: one request at a time, 512 tokens in and one out, then a short prompt and 64 tokens out (quire and llama.cpp without HTTP: quire
+  bench, llama-bench);
 - `long`, only if requested: one request with 8,000 tokens in and 64 out.
 
-With fewer than 8 clients each client asks several times per turn. Turns go quire, rival, quire, the next rival, ..., so that each rival's
-turn lies between two turns of quire, with which it is compared. If quire has two variants of activations, they alternate. If other
-processes took 5 % of the processors or more in a turn, the turn is repeated, at most twice, and the quietest attempt counts. The last
-column shows how many turns were still not quiet.
+With fewer than 8 clients each client sends several requests per turn. The order is quire, rival, quire, next rival, ..., so that each
+rival's turn is between two turns of quire, with which it is compared. If quire has two variants of activations, they alternate. If other
+processes used 5 % of the CPU or more in a turn, the turn is repeated at most twice, and the attempt with the least other load counts. The
+last column shows how many turns still had more load.
 
-Printed per row: output tokens per second over the whole time, prefill included; tokens per second of a stream while it decodes;
+Prints in each row: output tokens per second over the whole time, including prefill; tokens per second of a stream while it decodes;
 milliseconds to the first token; largest resident MiB of all the server's processes; seconds from start to ready; quire's figures over this
 engine's. All are medians, ratios with their range.
 """
@@ -30,13 +30,13 @@ from rivals import foreign, listing, pairs
 from rivals.client import Asker, Failed
 from rivals.contestant import CACHE, WORKLOADS
 
-QUIET = 0.05  # largest share of the processors that other processes may use in a turn
+QUIET = 0.05  # largest share of the CPU that other processes may use in a turn
 ATTEMPTS = 3
 COLUMNS = {"total": "total", "stream": "stream", "first": "first, ms", "prompt": "prompt tokens/s", "output": "output tokens/s"}
 
 
 class Fleet:
-    """The servers. Each is started when it is first needed, and restarted when its command line changes."""
+    """The servers. Each server is started when it is first needed, and restarted when its command line changes."""
 
     def __init__(self):
         self.running = {}
@@ -75,7 +75,7 @@ def wait_until_idle(limit_s):
 
 
 def quiet_turn(play, pid, limit_s):
-    """(figures, share of others) of the quietest attempt"""
+    """Returns (figures, share of others) of the attempt with the least load by other processes."""
     attempts = []
     while not attempts or (attempts[-1][1] >= QUIET and len(attempts) < ATTEMPTS):
         wait_until_idle(limit_s)
@@ -86,7 +86,7 @@ def quiet_turn(play, pid, limit_s):
 
 
 class Cell:
-    """One workload with one number of clients."""
+    """One table cell: one workload with one number of clients."""
 
     def __init__(self, fleet, workload, clients, arguments, problems):
         self.fleet, self.workload, self.clients, self.arguments, self.problems = fleet, workload, clients, arguments, problems
@@ -157,7 +157,7 @@ def numbers(text):
 
 
 def names(text):
-    """An error for argparse, which shows its message."""
+    """Raises an error whose message argparse prints."""
     try:
         return listing.parse(text)
     except ValueError as problem:

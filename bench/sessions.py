@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Replays recorded agents (mini_swe, gruckion/mini-swe-agent over SWE-bench) on two servers, one with --kv-disk. The KV cache in memory
-holds a tenth of the tokens that the sessions need.
+"""Replays recorded agents (mini_swe, gruckion/mini-swe-agent over SWE-bench) on two servers, of which one has --kv-disk. The KV cache in
+memory holds a tenth of the tokens that the sessions need.
 
-A session's turns have their recorded prompts, with the whole history. Answers are cut to --output-tokens, and the recorded answers go into
+Turns have their recorded prompts, with the whole history. Answers are limited to --output-tokens, and the recorded answers go into
 the next prompt. A session ends before its prompt exceeds --most-tokens. The turns of all sessions run in the order of their recorded times,
---clients at a time, each after the previous answer of its session. The servers alternate after --chunk turns.
+--clients at a time; a turn follows the previous answer of its session. The servers alternate after --chunk turns.
 """
 
 import concurrent.futures
@@ -28,7 +28,7 @@ TRACE = "mini_swe/gemini3_swebench_350.jsonl.gz"
 
 
 def tokenize(port: int, messages: list) -> float:
-    """Tokens of the prompt; infinity: more than the context holds."""
+    """Returns the number of tokens of the prompt; infinity if the prompt exceeds the context."""
     body = json.dumps({"messages": messages, "add_generation_prompt": True}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}/tokenize", body, {"Content-Type": "application/json"})
     try:
@@ -41,7 +41,7 @@ def tokenize(port: int, messages: list) -> float:
 
 
 def turns_of(path: pathlib.Path, arguments, port: int) -> tuple[list, int]:
-    """(session, messages) in the order of their times, and the number of tokens that all sessions have at their ends."""
+    """Returns (session, messages) in the order of their times, and the number of tokens that all sessions have at their ends."""
     turns, total, count = [], 0, 0
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file):
@@ -82,7 +82,7 @@ def first_token_s(server, messages: list, output_tokens: int) -> float:
 
 
 def play(server, chunk: list, arguments) -> tuple[list, float]:
-    """Seconds to the first token of each turn, and seconds of all turns together."""
+    """Returns the seconds to the first token of each turn, and the seconds of all turns together."""
     locks = {number: threading.Lock() for number, _ in chunk}
     order, taking, times = iter(chunk), threading.Lock(), []
 

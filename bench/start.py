@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the time from a server's start to the first token of the first client, with packed weights and files in the system's page cache.
-The server starts --rounds times; each time a client asks for one token as soon as the port accepts connections."""
+"""Measures the time from a server's start to the first token of the first client. Packed weights and files are in the page cache. The
+server starts --rounds times; each time a client requests one token as soon as the port accepts connections.
+"""
 
 import http.client
 import json
@@ -14,7 +15,7 @@ import machine
 
 
 def seconds_to_first_token(arguments) -> tuple:
-    """Seconds to the open port and to the token."""
+    """Starts a server. Returns the seconds until the port is open and until the token arrives."""
     port = machine.free_port()
     command = [arguments.binary, "serve", arguments.model, "--port", str(port)]
     started = time.monotonic()
@@ -49,7 +50,7 @@ def main() -> int:
     with open(arguments.model, "rb") as model:
         while model.read(1 << 24):
             pass
-    seconds_to_first_token(arguments)  # packs the weights if they are not packed yet
+    seconds_to_first_token(arguments)  # packs the weights if there is no file of packed weights
     for name, seconds in zip(("port open", "first token"), zip(*(seconds_to_first_token(arguments) for _ in range(arguments.rounds)))):
         print(f"{name:12} {1000 * statistics.median(seconds):6.0f} ms (least {1000 * min(seconds):.0f}, most {1000 * max(seconds):.0f})"
               f" of {len(seconds)} starts of {os.path.basename(arguments.model)}")  # fmt: skip

@@ -1,9 +1,9 @@
-// Shows how the time of a step is spent: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS] [CHUNK TOKENS]
-// default: 1,8,64 128 64 0. A prompt is computed in chunks of at most CHUNK TOKENS; 0: no limit but the step's.
-// An engine with timed kernels gets this many concurrent requests. It prints one table for each number: the time while prompts are computed
-// (until all requests have their first token), and the time while tokens are generated, in percent of the time of all threads. Rows of
-// products and attention also show the share that the machine's limits would leave, both measured in the same run: bytes read from memory
-// by all threads, and the product's arithmetic on weights in the first-level cache. The cost of timing is printed too.
+// Measures the parts of a step's time: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS] [CHUNK TOKENS]
+// default: 1,8,64 128 64 0. A prompt is computed in chunks of at most CHUNK TOKENS; 0: only the step limits the chunk.
+// An engine with timed kernels gets CONCURRENCY concurrent requests. For each number it prints a table of the time of prefill (until all
+// requests have their first token) and of decode, in percent of the time of all threads. Rows of products and attention also show the share
+// that this work would take at the machine's limits, which are measured in the same run: the memory bandwidth of all threads, and products
+// with weights in the L1 cache. The cost of timing is printed, too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ constexpr std::array<const char*, kNumParts> kPartNames = {
     "products of layers", "logits",          "attention",  "inputs to integers", "norms",
     "rotation",           "gates of layers", "KV written", "residuals, biases",  "states"};
 
-// Tally of one thread; other threads read it while it counts.
+// Counters of one thread; other threads read them while the thread counts.
 struct alignas(64) Tally {
   std::array<std::atomic<std::uint64_t>, kNumParts> ns{}, calls{}, bytes{}, operations{};
 };
@@ -72,7 +72,7 @@ void timed(Part part, Call call, std::uint64_t bytes = 0, std::uint64_t operatio
   add(tally.operations[at], operations);
 }
 
-// One of the table's functions, timed as a part.
+// Wraps one function of the kernel table, and adds its time to a part.
 template <Part kPart, auto kMember>
 struct Timed;
 template <Part kPart, class... Arguments, void (*Kernels::*kMember)(Arguments...)>
@@ -118,7 +118,7 @@ Kernels timed_table(const Kernels& table) {
   return timing;
 }
 
-// Seconds of all threads since the program started.
+// Sums over all threads since the program started.
 struct Sums {
   std::array<double, kNumParts> part_s{}, bytes{}, operations{}, calls{};
   double forward_s = 0.0, sample_s = 0.0, plan_s = 0.0;
@@ -229,7 +229,7 @@ void print_table(const Sums& from, const Sums& to, const char* what, const Limit
   double kernels_s = 0.0, calls = 0.0;
   for (std::size_t i = 0; i < kNumParts; ++i) {
     const double split_calls = to.calls.at(i) - from.calls.at(i);
-    // One of two clock readings falls into the measured time.
+    // Subtracts the clock reading that falls into the measured time.
     const double part_s = std::max(0.0, to.part_s.at(i) - from.part_s.at(i) - split_calls * limits.clock_s);
     kernels_s += part_s;
     calls += split_calls;
@@ -254,14 +254,14 @@ void print_table(const Sums& from, const Sums& to, const char* what, const Limit
              percent(threads * (to.plan_s - from.plan_s)));
 }
 
-// Runs until each request has `until` tokens.
+// Waits until each request has `until` tokens.
 void take_until(OutputQueue& queue, std::vector<std::size_t>& num_tokens, RequestId first, std::size_t until) {
   const auto is_there = [&](std::size_t count) { return count >= until; };
   while (!std::ranges::all_of(num_tokens, is_there))
     for (const RequestOutput& output : queue.take()) num_tokens.at(output.id.value - first.value) += output.tokens.size();
 }
 
-// All requests concurrently; returns the sums when all have their first token.
+// Runs all requests concurrently. Returns the sums at the time at which all have their first token.
 Sums ask(Engine& engine, OutputQueue& queue, const Shape& shape, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<TokenId> token(100, static_cast<TokenId>(engine.model().vocab_size) - 1);
@@ -335,7 +335,7 @@ Result<int> run(const std::string& path, const std::vector<Shape>& shapes, std::
   fmt::print("{}, {} threads, {}: {:.1f} GB/s from memory, {:.0f} G multiplications a second in a product\n", info->name,
              options.num_threads, inner->name, limits.bytes_per_s * 1e-9, limits.operations_per_s * 1e-9);
   OutputQueue queue;
-  ask(**engine, queue, largest, 1);  // touches all memory
+  ask(**engine, queue, largest, 1);  // touches all memory before the measurement
   for (const Shape& shape : shapes) profile(**engine, queue, shape, limits, options.num_threads);
   (*engine)->stop(1.0);
   return 0;

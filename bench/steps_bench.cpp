@@ -1,6 +1,6 @@
-// Measures the cost of tiers in an engine whose worker uses all threads: a step burns all of them for two milliseconds, and writes keys and
-// values for its tokens like a model with 23 KiB per token, some GB per second. Prompts are new, so nothing is hit and everything could be
-// stored.
+// Measures the cost of tiers in an engine whose worker uses all threads. Each step computes on all threads for two milliseconds, and writes
+// keys and values for its tokens like a model with 23 KiB per token, at some GB per second. All prompts are new, so no block is hit and
+// every block can be stored.
 //   steps_bench [FOLDER [TURNS]]    default: the folder for temporary files, 10
 // Engines with and without a tier take turns. Prints tokens per second, and the share of stored blocks.
 #include <fmt/format.h>
@@ -107,25 +107,26 @@ class BurningWorker final : public WorkerBase {
   std::atomic<std::uint64_t> num_tokens = 0;
 
  private:
-  // Writes keys and values of one layer, and computes until the step has its length.
+  // Writes keys and values of one layer, then computes until the step has its length.
   void work(std::uint32_t tensor) {
     const std::uint64_t bytes = pages_.layout->page_bytes[tensor] / kBlock;
     for (const std::uint64_t token : written_) std::memset(pages_.tensors[tensor] + token * bytes, static_cast<int>(token), bytes);
     sink_ = compute(rounds_);
   }
-  // A value that the compiler does not know, so that it cannot remove the loop.
+  // Starts from a value that the compiler does not know, so that it cannot remove the loop.
   static double compute(std::uint64_t rounds) {
     double value = static_cast<double>(rounds % 7);
     for (std::uint64_t i = 0; i < rounds; ++i) value = std::fma(value, 0.999, 0.001);
     return value;
   }
-  // Time of this thread, so that other processes do not count.
+  // Returns the CPU time of this thread, which excludes other processes.
   static double thread_s() {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   }
-  // Runs on each thread for its share of one tensor of a step. Keys and values take part of the time, so steps are slightly longer.
+  // Returns the rounds of compute() per thread for its share of one tensor of a step. Writing keys and values takes additional time, so
+  // steps are slightly longer than two milliseconds.
   static std::uint64_t calibrate() {
     constexpr std::uint64_t kRounds = 20'000'000;
     const double begin_s = thread_s();
@@ -135,7 +136,7 @@ class BurningWorker final : public WorkerBase {
   }
 
   static std::uint64_t rounds() {
-    static const std::uint64_t calibrated = calibrate();  // the same for all
+    static const std::uint64_t calibrated = calibrate();  // same value for all engines
     return calibrated;
   }
 
@@ -147,7 +148,7 @@ class BurningWorker final : public WorkerBase {
   KvPages pages_;
   ThreadPool pool_;
   const StepPlan* plan_ = nullptr;
-  std::vector<std::uint64_t> written_;  // block and position in it
+  std::vector<std::uint64_t> written_;  // block and position in the block, as one number
   std::vector<RequestId> results_;
   std::vector<SampleOutcome> outcomes_;
   std::vector<RequestResult> requests_;
@@ -212,7 +213,7 @@ struct Side {
     engine = make_engine(resolved, std::move(parts)).value();
   }
 
-  // Sends new prompts, eight concurrently.
+  // Sends new prompts, up to eight at the same time.
   void turn(std::uint32_t num_prompts) {
     const std::uint64_t first = num_asked;
     const auto begin = SteadyClock::now();
@@ -230,7 +231,7 @@ struct Side {
   }
 };
 
-// Ratios of pairs: the geometric mean, and half of its 95 % interval as a factor.
+// Returns the geometric mean of the paired ratios, and half of its 95 % interval as a factor.
 std::pair<double, double> mean_ratio(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0.0, squares = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures the cost of structured output: the same prompts with a grammar on every request and without, on one server, in alternating
-turns.
+"""Measures the cost of structured output: one server gets the same prompts with a grammar on every request and without a grammar, in
+alternating turns.
 
-cost     output tokens per second of --clients clients: medians, and the geometric mean of the paired ratios with / without with its 95 %
-interval compile  the gaps between the tokens of other streams while one client asks for one token after another, each under a new schema
-with a hundred
-         properties; and while it asks the same without a schema
+cost     output tokens per second of --clients clients: medians, and the geometric mean of the paired ratios with / without with its
+         95 % interval
+compile  the gaps between the tokens of other streams while one client requests one token after another, each under a new schema with a
+         hundred properties, and while the client requests the same without a schema
 
-Every answer has --output-tokens tokens on both sides: the grammar is an array that is too long to end earlier.
+Every answer has --output-tokens tokens on both sides: the grammar requires an array that is too long to end earlier.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-// Measures the disk tier's store alone: blocks written and read at random, with checksums. Prints MiB/s by block size and direction.
+// Measures the store of the disk tier alone: writes and reads blocks at random, with checksums. Prints MiB/s by block size and direction.
 //   tier_bench [FOLDER [MIB [DEPTH [KIB]]]]    default: the folder for temporary files, 512, 8, blocks of 64 KiB to 2 MiB
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using quire::TierJob;
 
-// Moves every slot once, in a random order. Returns MiB/s.
+// Stores or loads every slot once, in a random order. Returns MiB/s.
 double move_all(quire::DiskStore& store, TierJob::Verb verb, std::uint32_t bytes, quire::Random& random) {
   std::vector<std::byte> memory(bytes, std::byte{1});
   std::vector<std::uint32_t> order(store.num_places());

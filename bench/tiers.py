@@ -3,9 +3,9 @@
 
 cold    every prompt is new, so nothing is hit and everything is stored: the cost of the tier
 again   the same prompts once more, long evicted from memory: the gain, and the hit share of the blocks that fit
-small   a budget of a tenth of the prompts, twice over them: a tier that is far too small
+small   a budget of a tenth of the prompts, which are played twice: a tier that is far too small
 
-Printed per part: prompts per second (medians), and the geometric mean of the paired ratios on / off with its 95 % interval; stored and
+Prints for each part prompts per second (medians), and the geometric mean of the paired ratios on / off with its 95 % interval; stored and
 loaded bytes, and whether they match the stored and loaded blocks. The default folder is next to the build, because a RAM disk would be too
 fast.
 """
@@ -60,7 +60,7 @@ def settle(server) -> dict:
 
 
 def rest(server) -> None:
-    """Waits until an idle server takes no more memory; it allocates the memory of --kv-dram when it is idle."""
+    """Waits until an idle server allocates no more memory; the server allocates the memory of --kv-dram while it is idle."""
     before = -1.0
     while (now := server.memory_mib()) != before:
         before = now

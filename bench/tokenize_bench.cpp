@@ -1,6 +1,6 @@
-// tokenize_bench FOLDER: runs every pre-tokenizer on its hardest texts, in growing sizes. A client chooses the text, so the time per byte
-// must not grow with its length: growth above 1.5 between the smallest and the largest size gives exit status 1. FOLDER holds
-// ggml-vocab-gpt-2.gguf, ggml-vocab-qwen2.gguf (which normalizes) and ggml-vocab-llama-spm.gguf.
+// Runs every pre-tokenizer on its hardest texts, in growing sizes: tokenize_bench FOLDER. Clients choose the texts, so the time per byte
+// must not grow with the length of a text. If the time per byte grows by more than 1.5 from the smallest to the largest size, the exit
+// status is 1. FOLDER must have ggml-vocab-gpt-2.gguf, ggml-vocab-qwen2.gguf (which normalizes) and ggml-vocab-llama-spm.gguf.
 #include <fmt/format.h>
 #include <malloc.h>
 #include <time.h>
@@ -26,8 +26,8 @@ using quire::TokenizerSpec;
 
 constexpr std::array<std::size_t, 4> kSizes{16 << 10, 64 << 10, 256 << 10, 1 << 20};
 constexpr double kMaxGrowth = 1.5;
-// Repeats the round if the growth is too large: other programs, or other machines on the same host, may have disturbed it. Such
-// disturbances last for seconds, so it waits first.
+// A round with too much growth is repeated, because other programs, or other machines on the same host, may have disturbed it. Such
+// disturbances last for seconds, so the benchmark first waits for kPause.
 constexpr int kMaxRounds = 12;
 constexpr std::chrono::milliseconds kPause{500};
 
@@ -106,7 +106,7 @@ double cpu_ns() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-// Encodes texts of `size` until they add up to the largest size. Returns nanoseconds of processor time per byte; negative: encoding failed.
+// Encodes texts of `size` until their total is the largest size. Returns nanoseconds of CPU time per byte; negative if encoding failed.
 double measure(const Tokenizer& tokenizer, const Input& input, std::size_t size) {
   double spent = 0;
   std::size_t bytes = 0;
@@ -144,7 +144,8 @@ quire::Result<TokenizerSpec> load(const std::string& path) {
   return quire::tokenizer_from_gguf(*file);
 }
 
-// Runs every input through one tokenizer. Returns nothing if the tokenizer could not be made.
+// Runs every input through one tokenizer. Returns the number of inputs whose growth is too large; nullopt if the tokenizer could not be
+// created.
 std::optional<std::size_t> count_growing(const char* name, const quire::Result<TokenizerSpec>& spec) {
   auto tokenizer = spec ? Tokenizer::create(*spec) : std::unexpected(spec.error());
   if (!tokenizer) {
@@ -163,7 +164,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: tokenize_bench FOLDER [PRE_TOKENIZER]\n");
     return 2;
   }
-  // The process keeps freed memory: fresh pages cost the same per byte at any size, but only the largest texts would pay for them.
+  // Keeps freed memory in the process. New memory pages cost the same per byte at any size, but only the largest texts would need them.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   const std::string folder = argv[1];

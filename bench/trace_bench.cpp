@@ -1,6 +1,6 @@
-// Measures the cost of the trace on the engine thread: two cores with the same requests take turns, one of them traced. Prints microseconds
-// of schedule(), with copying the step's facts, per decode step. Another thread turns them into text; the benchmark waits for it between
-// two steps.
+// Measures the cost of the trace on the engine thread. Two cores, one with a tracer, get the same requests and take turns. Prints
+// microseconds of schedule() per decode step, including the copy of the step's facts. Another thread turns the facts into text; the
+// benchmark waits for this thread between two steps.
 //
 //   trace_bench [RUNNING...]
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ std::unique_ptr<Core> start(std::uint32_t num_requests, EventSink* events) {
   return core;
 }
 
-// us of one plan; 0 for a step that still computes prompts.
+// Returns the microseconds of one schedule(); 0 for a step that still computes prompts.
 double step(Core& core, Tracer* tracer, std::uint32_t num_requests, std::vector<SampledToken>& sampled) {
   const auto begin = Clock::now();
   const StepPlan& plan = core.schedule();

@@ -4,9 +4,9 @@
     ./dev bench transcribe --model FOLDER --sound speech.wav --rival whisper-cli --rival-model ggml-model.bin
 
 FOLDER is a Whisper model's Hugging Face folder. ggml-model.bin contains the same weights, made by whisper.cpp's
-models/convert-h5-to-ggml.py; its sources are in the PyPI package pywhispercpp. Both use all cores, greedily, without fallback. The time of
-whisper.cpp is its "total time" without loading. Printed: seconds of audio per second (medians), the geometric mean of the paired ratios
-with its 95 % interval, and the share of words on which both agree.
+models/convert-h5-to-ggml.py (the sources are in the PyPI package pywhispercpp). Both use all cores and decode greedily, without fallback.
+The time of whisper.cpp is its "total time" without loading. Prints seconds of audio per second (medians), the geometric mean of the paired
+ratios with its 95 % interval, and the share of words on which both agree.
 """
 
 import difflib
@@ -70,7 +70,7 @@ def main() -> None:
     with machine.Server("quire", command, port):
         sides = {"quire": lambda: ask(port, sound), "whisper.cpp": lambda: ask_rival(arguments, threads)}
         turns: list = []
-        for pair in range(arguments.pairs + 1):  # the first one warms up
+        for pair in range(arguments.pairs + 1):  # the first pair warms up both programs
             turns.append({side: sides[side]() for side in (list(sides) if pair % 2 == 0 else list(sides)[::-1])})
             print(f"\rpair {pair} of {arguments.pairs}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Alternating pairs of turns of two sides on one server, shared by the benchmarks of request features."""
+"""Runs alternating pairs of turns of two sides on one server; shared by the benchmarks of request features."""
 
 import concurrent.futures
 import json
@@ -26,10 +26,10 @@ def tokens_per_second(port: int, bodies: list, num_clients: int) -> float:
 
 
 def compare(title: str, pairs: int, turn) -> tuple[dict, str]:
-    """turn(side, pair) returns tokens per second of the side "without" or "with". Returns the medians, and a line with them and their
-    ratio."""
+    """Runs `pairs` pairs of turns and compares the sides. turn(side, pair) must return tokens per second of the side "without" or "with".
+    Returns the medians, and a line with the medians and their ratio."""
     seen: list = []
-    for pair in range(pairs + 1):  # the first one warms up
+    for pair in range(pairs + 1):  # the first pair warms up the server
         order = ("without", "with") if pair % 2 == 0 else ("with", "without")
         seen.append({side: turn(side, pair) for side in order})
         print(f"\r{title}: pair {pair} of {pairs}", end="", file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
 #pragma once
-// Returns the value of a Result. On an error prints the error to stderr and exits.
+// value() returns the value of a Result. If the Result is an error, value() prints the error to stderr and exits.
 #include <fmt/format.h>
 
 #include <cstdio>

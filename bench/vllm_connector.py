@@ -1,15 +1,16 @@
-"""Measures the cost of a connector in vLLM on the CPU, when it stores everything and nothing is hit.
+"""Measures the cost of a connector in vLLM on the CPU if every block is stored and no block is hit.
 
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_connector.py MODEL_FOLDER
         [--rounds 30] [--sides none,vllm,spec,connector,spec+disk,connector+disk]
 
 none: no connector. vllm: OffloadingConnector with a CPU tier and vLLM's own manager (vLLM's copies need a GPU, so quire copies). spec:
-OffloadingConnector with quire.vllm.offload. connector: quire.vllm.Connector. +disk: over a folder. All sides have the same host memory.
+OffloadingConnector with quire.vllm.offload. connector: quire.vllm.Connector. +disk: also with a folder. All sides have the same host
+memory.
 
 Each side is an engine in a separate process. In a round all sides take turns with the same prompts, which share no prefix; the order shifts
 by one with each round. Transfers still in flight at the end of a turn are completed before the next side's turn, and their time is
-reported. Throughput is the ratio of a side to the first side in the same round, with a 95 % interval over rounds; at the end each side is
-compared with each. Run it with the Python of each vLLM version.
+reported. Throughput is printed as the ratio of a side to the first side in the same round, with a 95 % interval over rounds; at the end
+each side is compared with each. Run it with the Python of each vLLM version.
 """
 
 import argparse
@@ -95,7 +96,7 @@ def told(ratios: list[float]) -> str:
 
 
 def measure(options, sides: dict[str, Side]) -> dict[str, list[float]]:
-    """Seconds of each round, by side."""
+    """Runs the rounds. Returns the seconds of each round, by side."""
     rng, names = random.Random(7), list(sides)
     prompts = lambda count: [[rng.randrange(100, options.words) for _ in range(options.prompt)] for _ in range(count)]  # noqa: E731
     seconds = {name: [] for name in names}

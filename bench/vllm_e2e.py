@@ -25,11 +25,11 @@ import urllib.request
 os.environ.update({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"})
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # other processes may use this machine
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # other processes use this machine, too
 
 
 def mix(num: int, seed: int = 1) -> list:
-    """(prompt, output tokens): groups of prompts that share prefixes of all lengths, and single prompts."""
+    """Returns (prompt, output tokens): groups of prompts that share prefixes of all lengths, and single prompts."""
     rng = random.Random(seed)
     families = [[rng.randrange(100, 40000) for _ in range(rng.randrange(20, 300))] for _ in range(20)]
     requests = []
@@ -42,12 +42,12 @@ def mix(num: int, seed: int = 1) -> list:
 
 
 def number(request_id: str) -> int:
-    """The index of a request in the mix: vLLM adds a random suffix to its id."""
+    """Returns the index of a request in the mix, without the random suffix that vLLM adds to its id."""
     return int(request_id.split("-")[0])
 
 
 def logged(base, log: list):
-    """The scheduler class `base`, which records every plan."""
+    """Returns a subclass of the scheduler class `base` that records every plan."""
 
     class Logged(base):
         def schedule(self):
@@ -69,7 +69,7 @@ def logged(base, log: list):
 
 
 def planted_shadow():
-    """quire's side has one batch row less."""
+    """Returns a shadow scheduler in which quire has one batch row less."""
     from quire.vllm import ShadowScheduler, _adapter
 
     whole = _adapter.core_config
@@ -166,8 +166,8 @@ def shadow(arguments) -> int:
 
 
 def interval(ratios: list) -> tuple:
-    """Mean of the logarithms with its 95 % interval, as ratios. Student's t by the first terms of its expansion, within 1 % from 5 ratios
-    on."""
+    """Returns the geometric mean of the ratios with its 95 % interval. Uses the first terms of the expansion of Student's t, with an error
+    within 1 % from 5 ratios on."""
     logs, free = [math.log(ratio) for ratio in ratios], max(1, len(ratios) - 1)
     middle = statistics.fmean(logs)
     t = 1.960 + 2.372 / free + 2.823 / free**2 + 2.556 / free**3
@@ -176,7 +176,7 @@ def interval(ratios: list) -> tuple:
 
 
 def settle(native) -> float:
-    """Waits until quire's tiers have not written to the disk for a quarter of a second. Returns the seconds."""
+    """Waits until quire's tiers have not written to the disk for a quarter of a second. Returns the seconds waited."""
     begin, written, since = time.perf_counter(), -1, time.perf_counter()
     while time.perf_counter() - since < 0.25:
         now = native.stats()["bytes_written"]
@@ -187,8 +187,8 @@ def settle(native) -> float:
 
 
 def throughput(arguments) -> int:
-    """Both engines exist at the same time. Each pair is one run of each, in turns, with new prompts. All pairs count: an early stop would
-    be biased."""
+    """Measures throughput. Both engines exist at the same time. Each pair is one run of each engine, in turns, with new prompts. All pairs
+    count, because an early stop would bias the result."""
     llms = {
         side: engine(arguments.model, scheduler_class(side), max_num_seqs=64, max_num_batched_tokens=2048) for side in ("stock", "quire")
     }
@@ -223,7 +223,7 @@ def post(port: int, path: str, body: dict) -> dict:
 
 
 def serve(arguments) -> int:
-    """vLLM's OpenAI server with --scheduler-cls; its engine runs in a separate process as usual."""
+    """Tests vLLM's OpenAI server with --scheduler-cls; its engine runs in a separate process as usual."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model, "--port", str(arguments.port),
                "--max-model-len", "1024", "--max-num-seqs", "16", "--scheduler-cls", "quire.vllm.Scheduler"]  # fmt: skip

@@ -3,15 +3,15 @@
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_file_tier.py
         [--sides none,files,spec,connector] [--rounds 1] [--prompts 16] [--tokens 1000]
 
-none: no connector, so the second engine computes again. files: OffloadingConnector with TieringOffloadingSpec and its tier `fs`. spec:
-OffloadingConnector with quire.vllm.offload. connector: quire.vllm.Connector with the policy `exact` (it loads every stored block). All
-sides have host memory for every block. Weights are random in bfloat16: on a GPU 1.2 B, 64 KiB of KV per token; on CPU SmolLM2-135M's shape,
-22.5 KiB. On CPU PyTorch does the copies of `files` between the KV cache and host memory, because vLLM's copies need a GPU.
+none: no connector, so the second engine computes everything again. files: OffloadingConnector with TieringOffloadingSpec and its tier `fs`.
+spec: OffloadingConnector with quire.vllm.offload. connector: quire.vllm.Connector with the policy `exact` (it loads every stored block).
+All sides have host memory for every block. Weights are random in bfloat16: on a GPU 1.2 B, 64 KiB of KV per token; on CPU SmolLM2-135M's
+shape, 22.5 KiB. On CPU PyTorch does the copies of `files` between the KV cache and host memory, because vLLM's copies need a GPU.
 
-A turn is an engine in a separate process that answers the prompts. When its folder stops growing, it is killed. The page cache is dropped
-if that is allowed. Then a second engine answers the same prompts and is killed too. Sides take turns. Printed: seconds until all prompts
-have their token, cold and warm; tokens found; the folder's bytes over the blocks' bytes; files; the number of different answers (in
-bfloat16 another batch can change an answer).
+In a turn, an engine in a separate process answers the prompts, and is killed when its folder stops growing. The page cache is dropped
+if this is permitted. Then a second engine answers the same prompts and is killed, too. Sides take turns. Prints seconds until all prompts
+have their token, cold and warm; tokens found; the folder's bytes divided by the blocks' bytes; files; the number of different answers (in
+bfloat16 a different batch can change an answer).
 """
 
 import argparse
@@ -63,7 +63,7 @@ def transfer_config(side: str, device: str, folder: str, num_bytes: int) -> dict
 
 
 def serve(options) -> None:
-    """One engine's life, reported as one line of JSON."""
+    """Runs one engine until it is killed, and reports its results as one line of JSON."""
     import random
 
     from vllm import LLM, SamplingParams

@@ -2,10 +2,10 @@
 
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_offload.py MODEL_FOLDER [--pairs 30]
 
-Both engines exist at the same time, each in a separate process, and take turns with the same prompts, which share no prefix: nothing is
-hit, and everything is stored. Throughput is the ratio with the tier / without it. Writes still in flight at the end of a turn are completed
-before the other engine's turn, and their time is reported. Then come prompts that only the disk still holds: seconds until the first tokens
-of all prompts, compared with computing them.
+Both engines exist at the same time, each in a separate process, and take turns with the same prompts, which share no prefix: no block is
+hit, and every block is stored. Throughput is printed as the ratio with / without the tier. Writes still in flight at the end of a turn are
+completed before the other engine's turn, and their time is reported. Then prompts whose blocks are only on disk are measured: seconds until
+the first tokens of all prompts, compared with computing the prompts.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""For bench/vllm_connector.py: vLLM's own CPU tier under OffloadingConnector, with vLLM's manager. On vLLM's CPU backend its spec refuses
-to copy, so quire copies.
+"""vLLM's CPU tier for bench/vllm_connector.py: OffloadingConnector with vLLM's manager. vLLM's spec refuses to copy on its CPU backend, so
+quire copies.
 """
 
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec

@@ -1,5 +1,5 @@
-"""For bench/vllm_file_tier.py: vLLM 0.32.0's tiers in host memory and in files on its CPU backend. vLLM refuses its own copies between the
-KV cache and host memory there, so PyTorch copies. Everything else is vLLM's.
+"""vLLM 0.32.0's tiers in host memory and in files on its CPU backend, for bench/vllm_file_tier.py. On this backend vLLM refuses to copy
+between the KV cache and host memory, so PyTorch copies. Everything else is vLLM's code.
 """
 
 import time
@@ -38,7 +38,7 @@ class CopyWorker(OffloadingWorker):
         return over
 
     def wait(self, job_ids):
-        """The copies have already ended."""
+        """Returns immediately, because the copies have already ended."""
 
 
 class OwnFilesSpec(TieringOffloadingSpec):

@@ -3,8 +3,8 @@ request and decode step.
 
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_scheduler.py [--native build/release/scheduler_bench] [RUNNING...]
 
-The times are of `schedule` and `update_from_output`. The two take turns, step by step, so that both run under the same conditions.
-Asynchronous scheduling is stepped as vLLM's engine does it with a queue of two batches.
+Measures `schedule` and `update_from_output`. The two schedulers take turns, step by step, so that both run under the same conditions.
+Asynchronous scheduling runs as in vLLM's engine, with a queue of two batches.
 """
 
 import argparse
@@ -122,7 +122,8 @@ class Side:
         return ModelRunnerOutput(req_ids=ids, req_id_to_index={name: i for i, name in enumerate(ids)}, sampled_token_ids=sampled)
 
     def microseconds(self):
-        """Per running request: the median step, and the median of the mean over 16 steps, in which each request fills one block."""
+        """Returns microseconds per running request: the median step, and the median of the mean over 16 steps, in which each request fills
+        one block."""
         blocks = [statistics.fmean(self.times[i : i + 16]) for i in range(0, len(self.times) - 15, 16)]
         return [statistics.median(values) * 1e6 / self.num for values in (self.times, blocks)]
 
@@ -142,7 +143,7 @@ def compare(model, num, steps, is_async):
 
 
 def native_figures(binary, num):
-    """[[step, block] with vLLM's work, [step, block] lean], µs per request, of the C++ benchmark's synchronous decode steps."""
+    """Returns [[step, block] with vLLM's work, [step, block] lean] in µs per request, of the C++ benchmark's synchronous decode steps."""
     text = subprocess.run([binary, "--vllm", VERSION, str(num)], capture_output=True, text=True, check=True).stdout
     (row,) = (line.split() for line in text.splitlines() if line.split()[0] == str(num))
     figures = [float(field) / 1000 for field in row[1:]]
@@ -150,7 +151,8 @@ def native_figures(binary, num):
 
 
 def compare_native(model, num, steps, is_async, binary):
-    """(vLLM, quire.vllm.Scheduler, native with vLLM's work, native lean); the native figures are measured before and after the others."""
+    """Returns (vLLM, quire.vllm.Scheduler, native with vLLM's work, native lean). The native figures are measured before and after the
+    others."""
     natives = [] if binary is None or is_async else [native_figures(binary, num)]
     sides = compare(model, num, steps, is_async)
     if natives:

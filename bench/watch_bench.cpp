@@ -1,5 +1,5 @@
-// Measures the cost of watching on the engine thread: microseconds of a snapshot of a core with many blocks and requests, and of a step of
-// a watched core compared with the same core without a watcher, in turns.
+// Measures the cost of watching on the engine thread: the microseconds of a snapshot of a core with many blocks and requests, and of a step
+// of a watched core. Compares the step, in turns, with the same core without a watcher.
 //
 //   watch_bench [BLOCKS [RUNNING]]
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 using namespace quire;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kBlockSize = 16, kSteps = 400, kShared = 64;  // number of blocks in the shared prefix of half of the requests
+constexpr std::uint32_t kBlockSize = 16, kSteps = 400, kShared = 64;  // kShared: blocks in the shared prefix of half of the requests
 
 double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -57,7 +57,7 @@ class Watched {
     }
   }
 
-  // us of one step, plan and result; 0 while prompts are computed.
+  // Runs one step. Returns the microseconds of schedule() and apply(); 0 while prompts are computed.
   double step() {
     const auto begin = Clock::now();
     const StepPlan& plan = core->schedule();

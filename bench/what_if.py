@@ -2,7 +2,7 @@
 """Compares the simulator with real runs, and measures its speed.
 
 Usage: what_if.py --traces FOLDER [--binary build/release/quire]. FOLDER holds vllm_ref/*/requests.jsonl with the prompts in sharegpt/,
-Mooncake's conversation trace (mooncake/) and Claude Code's sessions (claude_code/). A missing part is left out, and the output says so.
+Mooncake's conversation trace (mooncake/) and Claude Code's sessions (claude_code/). A missing part is skipped, and the output says so.
 
 First part: for each machine with a log of vLLM 0.19.0, a worker is fitted to the first half of the requests (by arrival), and the times of
 the other half are predicted. Second part: seconds of CPU and memory of two long simulations.
@@ -17,7 +17,7 @@ import re
 import subprocess
 import tempfile
 
-# The configuration of each run, from meta.json. The second run never filled its cache, so its number of blocks is assumed.
+# Configuration of each run, from meta.json. The number of blocks of the second run is assumed, because this run never filled its cache.
 RUNS = {
     "RTX4090_Llama-3.1-8B": ["--kv-blocks", "2588", "--max-num-seqs", "256"],
     "RTXPRO6000_Llama-3.1-8B": ["--kv-blocks", "30000", "--max-num-seqs", "128"],
@@ -33,7 +33,7 @@ SCORE = re.compile(r"^(makespan|(?:TTFT|TPOT) \w+) +([\d.]+) +([\d.]+) +([-+][\d
 
 
 def predict(binary, requests, prompts, flags, share, worker):
-    """Rows of the score; the fitted worker is written to the file `worker`."""
+    """Runs quire calibrate. Returns the rows of the score, and writes the fitted worker to the file `worker`."""
     command = [binary, "calibrate", "--vllm-run", requests, "--prompts", prompts, "--fit-share", str(share), "--score", "--output", worker,
                *flags]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -41,7 +41,7 @@ def predict(binary, requests, prompts, flags, share, worker):
 
 
 def show_series(binary, requests, prompts, flags, worker):
-    """Compares figures that were not fitted: vLLM's queues and its cache, second by second."""
+    """Compares figures that were not fitted, second by second: vLLM's queues and its cache usage."""
     command = [binary, "simulate", requests, "--prompts", prompts, "--worker", worker, "--json", "-", *flags]
     samples = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["samples"]
     times = [sample[0] for sample in samples]

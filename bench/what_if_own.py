@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares the simulator with a real server on this machine. quire serve runs one workload, and a worker is fitted to its journal (quire
-calibrate). quire simulate then predicts other workloads with other rates, lengths and shared prefixes. The server keeps up with one of
-them; with the other it does not, so that a TTFT is mostly waiting and a small error of speed becomes a large error of waiting. These
-workloads then run on the server, and throughput, TTFT and TPOT are compared. The first workload has short and long prompts, like real
-ones: prompts of one length cannot predict others. Requires an idle machine: all runs must be on the machine of the first run.
+calibrate). quire simulate then predicts two other workloads with other rates, lengths and shared prefixes. The first of these has a rate
+that the server can serve. The rate of the second is too high: a TTFT is then mostly waiting, and a small error of the speed becomes a large
+error of the waiting time. Finally these workloads run on the server, and throughput, TTFT and TPOT are compared. The workload for the fit
+has short and long prompts, as in production, because prompts of one length cannot predict other lengths. Requires an idle machine: all runs
+must be on the machine of the first run.
 """
 import concurrent.futures
 import http.client
@@ -23,8 +24,8 @@ SIMULATED = ["--kv-blocks", "1200", "--max-num-seqs", "16", "--max-num-batched-t
 
 
 def workload(rng, count, rate, prompt_tokens, output_tokens, shared_tokens, num_prefixes):
-    """(seconds after the previous request, prompt, answer's tokens) of each request. `prompt_tokens`: from and to, with equal counts per
-    octave."""
+    """Returns (seconds after the previous request, prompt, answer's tokens) of each request. `prompt_tokens`: smallest and largest length;
+    each octave has the same number of requests."""
     prefixes = [[rng.randrange(1000, 40000) for _ in range(shared_tokens)] for _ in range(num_prefixes)]
     low, high = prompt_tokens
     for _ in range(count):
@@ -33,14 +34,14 @@ def workload(rng, count, rate, prompt_tokens, output_tokens, shared_tokens, num_
 
 
 class Run:
-    """Serves a workload. Returns the clients' measurements."""
+    """Runs a server with a workload, and measures it at the clients."""
 
     def __init__(self, arguments, folder, requests):
         self.firsts, self.gaps, self.num_tokens, self.end, self.lock = [], [], 0, 0.0, threading.Lock()
         port = machine.free_port()
         command = [arguments.binary, "serve", arguments.model, "--port", str(port), *ENGINE, "--journal", str(folder), "--generation-config", "vllm"]
         with machine.Server("quire", command, port) as server, concurrent.futures.ThreadPoolExecutor(256) as pool:
-            self.ask(port, [1, 2, 3], 4)  # warm up, so that no measured request is the first of its kind
+            self.ask(port, [1, 2, 3], 4)  # warms up the server before the measured requests
             self.firsts, self.gaps, self.num_tokens = [], [], 0
             self.begin, waits = time.monotonic(), []
             for i, (gap, prompt, max_tokens) in enumerate(requests):

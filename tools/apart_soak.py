@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Soak test of a producer and a consumer of KV blocks with a proxy in front, with several concurrent clients and random kills.
+"""Soak test of a producer and a consumer of KV blocks and their proxy, with several concurrent clients and random kills.
 
-The test first sends --requests questions while both servers run. Then it kills one of the two servers (SIGKILL) --kills times at a random
-moment and restarts it on its ports, while the clients continue to ask. At the end it sends calm requests for --idle seconds.
+The test first sends --requests questions while both servers run. Then it kills one of the two servers (SIGKILL) --kills times, at random
+times, and restarts the server on its ports, while the clients continue to ask. At the end it sends requests for --idle seconds without
+kills.
 
 The test fails if
 - an answer differs from the answer of a single server in a token or a digit of a log probability,
 - an attempt takes longer than --patience,
-- a request fails in the calm part, or the moved bytes are not the number of blocks times their size,
+- a request fails while no server is killed, or the number of transferred bytes is not the number of blocks times their size,
 - a block or a lease is still held at the end, or memory has grown by more than --growth-mib.
 
-The default proxy does the same as vLLM's toy proxy. That proxy itself runs with --proxy ".../python .../toy_proxy_server.py".
+The default proxy does the same as vLLM's toy proxy. To use that proxy itself, pass --proxy ".../python .../toy_proxy_server.py".
 """
 
 import argparse
@@ -33,7 +34,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench")
 import machine  # noqa: E402
 
 WORDS = "river stone cloud lamp garden engine copper winter music paper silver bridge ocean candle forest clock".split()
-# The first questions fill a journal of 1 MiB. A journal of 32 MiB, the default of servers, grows for an hour.
+# A journal of 1 MiB is full after the first questions. The servers' default journal of 32 MiB would grow for an hour.
 FLAGS = ["--max-model-len", "512", "--max-num-seqs", "16", "--num-blocks", "600", "--log-level", "error", "--journal-memory", "1MiB"]
 WANTS_PARAMS = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
                 "remote_host": None, "remote_port": None}  # fmt: skip
@@ -87,7 +88,7 @@ class Server:
 
 
 class Proxy(http.server.BaseHTTPRequestHandler):
-    """Sends both halves of each request. If the first half fails, the consumer computes the prompt."""
+    """Sends a request first to the producer, then to the consumer. If the producer fails, the consumer computes the prompt."""
 
     producer = consumer = 0
 
@@ -120,7 +121,7 @@ def make_questions(count: int, rng: random.Random) -> list[dict]:
 
 
 class Clients:
-    """Asks and compares. `slowest`, `failed` and `wrong` cover all attempts since the last reading."""
+    """Sends questions and compares the answers. `slowest`, `failed` and `wrong` cover all attempts since they were last read."""
 
     def __init__(self, questions: list[dict], options):
         self.questions, self.options, self.wanted = questions, options, [None] * len(questions)
@@ -242,7 +243,7 @@ def main() -> int:
     for i in range(options.kills):
         time.sleep(rng.choice((0.1, 0.5, 1.5)) * rng.random())
         before = clients.seen["answers"]
-        comes_true(lambda: clients.seen["answers"] > before, options.patience)  # an idle server proves nothing
+        comes_true(lambda: clients.seen["answers"] > before, options.patience)  # killing an idle server would test nothing
         time.sleep(rng.random())
         victim = rng.choice((producer, consumer))
         num_of[victim] += 1

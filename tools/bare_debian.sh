@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Runs the README's two commands as a new user does: in fresh, minimal Debian 12 roots, on a fresh clone of the committed tree. There are
-# two kinds of roots: `main` has only the suite bookworm main, as debootstrap leaves it; `security` also has the security suite, as images
-# do. In each root, `./dev serve --kv-disk` answers, is stopped, and gives the same answer again from its disk tier. Each printed line
-# begins with the seconds since the start.
+# Runs the README's two commands as a new user does: in new, minimal Debian 12 root file systems, on a fresh clone of the committed tree.
+# Two kinds of roots exist: `main` has only the suite bookworm main, as debootstrap creates it; `security` also has the security suite, as
+# images do. In each root, `./dev serve --kv-disk` answers, is stopped, and gives the same answer again from its disk tier. Each printed
+# line begins with the seconds since the start.
 #
 # Usage (as root): tools/bare_debian.sh FOLDER [test|serve|both|ci] [main|security]
-# `ci` is `serve`, then the steps of CI; without a kind, both kinds run in sequence. Needs debootstrap. FOLDER/main and FOLDER/security are
-# created if they are missing, and kept; remove them to start from scratch (FOLDER/bookworm.tar is the output of debootstrap, also kept).
+# `ci` is `serve`, then the steps of CI. Without a kind, both kinds run one after the other. Needs debootstrap. FOLDER/main and
+# FOLDER/security are created if they do not exist, and kept; remove them to start from scratch (FOLDER/bookworm.tar is the output of
+# debootstrap, also kept).
 set -euo pipefail
 usage="usage: tools/bare_debian.sh FOLDER [test|serve|both|ci] [main|security]"
 folder="${1:?$usage}"
@@ -15,7 +16,7 @@ kinds="${3:-main security}"
 [[ "$what" =~ ^(test|serve|both|ci)$ && "$kinds" =~ ^(main|security|main security)$ ]] || { echo "$usage" >&2; exit 2; }
 repo=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
 
-# make_root KIND: makes a root as a new user has it, with this machine's network settings.
+# make_root KIND: creates a root file system like a new user's, with this machine's network settings.
 make_root() {
   local root="$folder/$1"
   if [ ! -d "$root/usr" ]; then
@@ -42,7 +43,7 @@ make_root() {
   git clone -q "$repo" "$root/root/quire"
 }
 
-# inside ROOT SCRIPT: runs in separate mount and process namespaces, so that each process that it starts also ends.
+# inside ROOT SCRIPT: runs the script in separate mount and process namespaces, so that all its processes end with it.
 inside() {
   unshare --mount --propagation private --pid --fork --kill-child bash -c '
     mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev" &&
@@ -55,7 +56,7 @@ with_seconds() {
   while IFS= read -r line || [ -n "$line" ]; do printf '%5d s  %s\n' $((SECONDS - start)) "$line"; done
 }
 
-# Starts a server, asks it and stops it, twice: the second server must give the same answer from blocks on disk.
+# Starts a server, asks a question and stops the server, twice: the second server must give the same answer from blocks on disk.
 readonly SERVE_TWICE='
     serve() {
       ./dev serve --port 8123 --kv-disk /root/kv --kv-disk-budget 256MiB </dev/null & server=$!

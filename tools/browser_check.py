@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests the chat page: opens it in headless Chromium against a running server, sends a message as a user does, and keeps screenshots.
+"""Tests the chat page: opens the page in headless Chromium with a running server, sends a message as a user does, and saves screenshots.
 
 Usage: browser_check.py --binary build/release/quire --model MODEL [--out build/screenshots]. Needs only Debian's chromium: the script
-drives the browser over its debugging pipe.
+controls the browser through its debugging pipe.
 """
 import argparse
 import base64
@@ -24,7 +24,7 @@ def free_port():
 
 
 class Browser:
-    """Chromium over --remote-debugging-pipe: it reads from file descriptor 3 and writes to 4; messages end with a zero byte."""
+    """Chromium with --remote-debugging-pipe: reads from file descriptor 3 and writes to 4; messages end with a zero byte."""
 
     def __init__(self, profile, size):
         to_read, self.to_write = os.pipe()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that names in the docs exist: files, folders, Markdown links and their headings, `./dev` commands, flags of `quire` and `./dev` in
-listings, and files named in code comments. A listing with the name of an example must equal that example. No build is needed: the script
-finds flags in the sources (tests/python/test_docs.py asks each command).
+listings, and files named in code comments. A listing with the name of an example must equal the example. Needs no build: the script finds
+flags in the sources (tests/python/test_docs.py asks each command).
 
-Usage: check_docs.py [REPO]. Prints each dead name and exits with 1 if there is one.
+Usage: check_docs.py [REPO]. Prints each name that does not exist, and exits with 1 if it found any.
 """
 import os
 import pathlib
@@ -32,7 +32,8 @@ LEFT_BY_BUILDS = {".git", ".cache", ".venv", "build", "__pycache__"}
 
 
 def listed_files(repo):
-    """Files in git, and new files that git does not ignore. In a tree without a usable history: all files except build outputs."""
+    """Returns the files in git, and new files that git does not ignore. In a tree without a usable history, returns all files except build
+    outputs."""
     command = ["git", "-C", str(repo), "ls-files", "-z", "-co", "--exclude-standard"]
     listed = subprocess.run(command, capture_output=True, text=True) if shutil.which("git") else None
     if listed and listed.returncode == 0:
@@ -45,7 +46,7 @@ def listed_files(repo):
 
 
 def slugs(text):
-    """The anchors that GitHub gives to headings; the site uses the same anchors."""
+    """Returns the anchors that GitHub gives to headings; the site uses the same anchors."""
     found = {}
     for heading in HEADING.findall(FENCED.sub("", text)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
@@ -55,13 +56,13 @@ def slugs(text):
 
 
 def listings(text):
-    """Fenced and indented code, and code between backticks. Continued lines are joined."""
+    """Yields fenced and indented code, and code between backticks. Continued lines are joined."""
     for part in (*(match[2] for match in FENCED.finditer(text)), *INDENTED.findall(text), *BACKTICKED.findall(FENCED.sub("", text))):
         yield re.sub(r"\\\n\s*", " ", part)
 
 
 def flags_in(repo, *patterns):
-    """All flags that a file names."""
+    """Returns all flags that the files name."""
     return {flag for pattern in patterns for path in repo.glob(pattern) for flag in FLAG.findall(path.read_text(encoding="utf-8"))}
 
 
@@ -80,7 +81,7 @@ class Tree:
 
     def has(self, path):
         path = path.rstrip("/")
-        return path in self.files or path in self.folders or path + ".in" in self.files  # .in: CMake generates it
+        return path in self.files or path in self.folders or path + ".in" in self.files  # CMake generates the file from its .in file
 
 
 def dead_links(text, path, tree):

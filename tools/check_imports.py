@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that the Python files of tools/, bench/ and python/ have no import cycles. Imports inside functions count too.
 
-Usage: check_imports.py [REPO]. Prints each cycle and exits with 1 if there is one.
+Usage: check_imports.py [REPO]. Prints each cycle, and exits with 1 if it found any.
 """
 import ast
 import pathlib
@@ -11,7 +11,7 @@ FOLDERS = ("tools", "bench", "python")
 
 
 def imported(path):
-    """(level, parts of the module's path) for each import of a file, at any depth."""
+    """Yields (level, parts of the module's path) for each import in a file, including imports in functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name.split(".")) for alias in node.names)
@@ -22,20 +22,22 @@ def imported(path):
 
 
 def find(level, names, path, repo, files):
-    """The file of `files` that an import in `path` names, or None. Scripts find files next to them, and packages of python/ and tools/."""
+    """Returns the file in `files` that an import in `path` refers to, or None. Scripts can import files next to them, and packages of
+    python/ and tools/."""
     folders = [path.parents[level - 1]] if level > 0 else [path.parent, repo / "python", repo / "tools"]
     candidates = [folder.joinpath(*names) for folder in folders if names]
     return next((file for place in candidates for file in (place.with_suffix(".py"), place / "__init__.py") if file in files), None)
 
 
 def read_graph(repo):
-    """{file: files of the same folders that it imports}"""
+    """Returns {file: files of the same folders that it imports}."""
     files = {path for folder in FOLDERS for path in (repo / folder).glob("**/*.py")}
     return {path: {found for level, names in imported(path) if (found := find(level, names, path, repo, files))} - {path} for path in files}
 
 
 def circles(graph):
-    """The first cycle that each node leads to, unless an earlier node leads to it: [[node, ..., node]]."""
+    """Returns the import cycles as [[node, ..., node]]: for each node the first cycle that it leads to, unless an earlier node leads to
+    this cycle."""
     found, done = [], set()
 
     def visit(node, way):

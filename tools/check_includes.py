@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks which folder includes which. The only table is in cmake/: a room may include itself, include/quire and the rooms after DEPS in its
-quire_room() line. A room after LINKS is linked through a facade and must not be included. The script checks each #include "..." under src/,
-include/ and python/src, and the table of rooms in ARCHITECTURE.md. Rooms must have no include cycle, nor folders of public headers.
+"""Checks which folder includes which. The allowed includes are defined only in cmake/: a room may include itself, include/quire and the
+rooms after DEPS in its quire_room() line. A room after LINKS is linked through a facade and must not be included. The script checks each
+#include "..." under src/, include/ and python/src, and the table of rooms in ARCHITECTURE.md. Neither rooms nor folders of public headers
+may have include cycles.
 
-Usage: check_includes.py [REPO]. Prints each wrong line and exits with 1 if there is one.
+Usage: check_includes.py [REPO]. Prints each wrong line, and exits with 1 if it found any.
 """
 import pathlib
 import re
@@ -18,7 +19,7 @@ TABLE_ROW = re.compile(r"^\| `src/([^`]+)` \|.*\| *([^|]*?) *\|$")
 
 
 def read_rooms(repo):
-    """{folder under src/: folders that it may include besides itself}"""
+    """Returns {folder under src/: folders that it may include besides itself}."""
     folders, names = {}, {}
     for path in sorted(repo.glob("cmake/*.cmake")):
         if path.name == "QuireRoom.cmake":
@@ -34,7 +35,7 @@ def read_rooms(repo):
 
 
 def room_of(path, rooms):
-    """The room of a path under src/: its longest prefix that is a room, or None."""
+    """Returns the room of a path under src/: the longest prefix of the path that is a room, or None."""
     parts = path.split("/")[:-1]
     return next((name for length in range(len(parts), 0, -1) if (name := "/".join(parts[:length])) in rooms), None)
 
@@ -60,7 +61,7 @@ def check_file(path, repo, rooms):
 
 
 def check_architecture(text, rooms):
-    """The table of ARCHITECTURE.md has one row per room and the same DEPS as cmake/Rooms.cmake."""
+    """Checks that the table of ARCHITECTURE.md has one row per room, with the same DEPS as cmake/Rooms.cmake."""
     shown = {}
     for line in text.splitlines():
         if match := TABLE_ROW.match(line):
@@ -75,7 +76,7 @@ def check_architecture(text, rooms):
 
 
 def public_folders(repo):
-    """{folder under include/: folders there that its headers include besides itself}"""
+    """Returns {folder under include/: folders there that its headers include besides itself}."""
     graph = {}
     for path in repo.glob("include/**/*.h"):
         folder = path.relative_to(repo / "include").parent.as_posix()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Comments, docstrings and pages must use standard terms and full sentences, as CONTRIBUTING.md asks ("How we write").
+"""Checks that comments, docstrings and pages use standard terms and full sentences, as CONTRIBUTING.md requires ("How we write").
 
-Prints each line that breaks a rule, and the share of comment blocks that begin with a fragment opening; exits with 1 if there is a line or too
-large a share. Also prints, as advice, a newest commit subject of another form. Code between backticks is not checked. Each rule is first tested
-with its two examples.
+Prints each line that breaks a rule, and the share of comment blocks that begin with an opening of a fragment. Exits with 1 if a line breaks
+a rule or the share is too large. Also prints, as advice, if the newest commit's subject has another form. Code between backticks is not
+checked. Each rule is first tested with its two examples.
 """
 import argparse
 import ast
@@ -18,7 +18,7 @@ import tokenize
 
 import check_docs
 
-# Paths whose texts follow the rules. A path that is converted is added here.
+# Paths whose texts are checked. Add a path when its texts follow the rules.
 CHECKED = ("src", "include", "python", "tests", "docs", "tools", "bench", "cmake", "dev", "examples", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 MOST_FRAGMENT_OPENINGS = 0.01  # of all comment blocks
 MOST_SUBJECT = 72  # characters of a commit's subject
@@ -66,12 +66,12 @@ RULES = (
 )  # fmt: skip
 COMPILED = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead, _passes, _fails in RULES]
 
-# {path: {line's text: reason}} of lines that may break a rule
+# {path: {text of a line: reason}} of lines that may break a rule
 EXCEPTIONS: dict = {}
 
 
 def cpp_blocks(text):
-    """(line, text) of each comment block: adjacent lines of // are one block, a comment after code is a block too."""
+    """Returns (line, text) of each comment block. Adjacent lines of // are one block; a comment after code is also a block."""
     blocks, open_block = [], None
     in_raw = False
     for number, line in enumerate(text.split("\n"), 1):
@@ -130,7 +130,7 @@ def shell_blocks(text):
 
 
 def page_blocks(text):
-    """Paragraphs, list items and table rows of a Markdown page without its listings."""
+    """Returns the paragraphs, list items and table rows of a Markdown page, without its listings."""
     text = re.sub(r"^(```+|~~~+)[^\n]*\n.*?^\1[^\S\n]*$", lambda match: "\n" * match[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
     blocks, last = [], None
     for number, line in enumerate(text.split("\n"), 1):
@@ -151,13 +151,13 @@ READERS = {".h": cpp_blocks, ".cpp": cpp_blocks, ".js": cpp_blocks, ".py": pytho
 
 
 def plain(text):
-    """Without code between backticks, quoted words, addresses, pages and targets of links; newlines stay."""
+    """Returns the text without code between backticks, quoted words, URLs, names of pages and targets of links. Newlines are kept."""
     text = re.sub(r"`[^`]*`|https?://\S+|[\w/]+\.md\b|(?<=\])\([^)\s]*\)", lambda match: "`" + "\n" * match[0].count("\n"), text)
     return re.sub(r'"[^"\n]*"', '""', text)
 
 
 def problems(path, text):
-    """[(line, what is wrong)], number of blocks, [line of a fragment opening]"""
+    """Returns ([(line, what is wrong)], number of blocks, [line of each block that begins with an opening of a fragment])."""
     blocks = READERS[path.suffix](text)
     found, openings = [], []
     excepted = EXCEPTIONS.get(path.as_posix(), {})
@@ -175,7 +175,7 @@ def problems(path, text):
 
 
 def listed(paths):
-    """Files under the paths that have a reader. A path may have wildcards."""
+    """Returns the files under the paths that have a reader. A path may contain wildcards."""
     def is_wanted(path):
         return any(path == given or path.startswith(given.rstrip("/") + "/") or fnmatch.fnmatchcase(path, given) for given in paths)
     known = sorted(check_docs.listed_files(pathlib.Path(".")))
@@ -183,7 +183,7 @@ def listed(paths):
 
 
 def subject_problem():
-    """Returns what is wrong with the subject of the newest commit; None without a history."""
+    """Returns what is wrong with the subject of the newest commit, or None without a history."""
     asked = subprocess.run(["git", "log", "-1", "--no-merges", "--format=%s"], capture_output=True, text=True) if shutil.which("git") else None
     subject = asked.stdout.strip() if asked and asked.returncode == 0 else ""
     if not subject or re.fullmatch(r"[\w./-]+: \S.{1,%d}" % (MOST_SUBJECT - 3), subject) and len(subject) <= MOST_SUBJECT:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how close llama.cpp is to transformers on the default model's dequantised weights: the figures that `./dev test -R DefaultModel`
-prints for quire, from the same model file, text and record (tests/golden/default_model).
+"""Measures how close the results of llama.cpp are to transformers with the default model's dequantised weights. These are the figures that
+`./dev test -R DefaultModel` prints for quire, from the same model file, text and record (tests/golden/default_model).
 
     tools/compare_llama_accuracy.py --llama-server LLAMA_SERVER --model MODEL.gguf [--server-args "-fa off"]
 
-The 2,000 tokens are teacher-forced through /completion: prompt = the first i + 1 ids, one token predicted. llama-server keeps the prompt in its
-cache, so each request runs one token (in the same kind of pass as decoding). Prints the share of positions at which the most likely token
-is the reference's, and the mean KL(reference || llama.cpp) over the reference's 64 most likely tokens and the remaining probability as one.
+The 2,000 tokens are teacher-forced through /completion: prompt = the first i + 1 ids, one token predicted. llama-server keeps the prompt in
+its cache, so each request computes one token (in the same kind of forward pass as decoding). Prints the share of positions at which the
+most likely token equals the reference's, and the mean KL(reference || llama.cpp) over the reference's 64 most likely tokens and the
+remaining probability as one.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def wait_ready(url, process):
 
 
 def logprobs(url, tokens, wanted, vocab_size):
-    """Natural logarithms by token id, including the `wanted` ids; the first id is the most likely."""
+    """Returns the natural logarithms of probabilities by token id, including the `wanted` ids; the first id is the most likely."""
     for n_probs in (1000, vocab_size):
         body = dict(prompt=tokens, n_predict=1, n_probs=n_probs, temperature=0.0, cache_prompt=True, post_sampling_probs=False)
         entries = post(url + "/completion", body)["completion_probabilities"][0]["top_logprobs"]
@@ -58,7 +59,7 @@ def logprobs(url, tokens, wanted, vocab_size):
 
 
 def divergence(reference, found):
-    """KL of one position; `reference` are (id, logprob)."""
+    """Returns the KL divergence at one position. `reference` contains (id, logprob)."""
     kl, p_rest, q_rest = 0.0, 1.0, 1.0
     for token, log_p in reference:
         kl += math.exp(log_p) * (log_p - found[token])

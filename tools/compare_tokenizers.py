@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares quire's tokenizers with Hugging Face `tokenizers` on many texts.
 
-The converters of `transformers` make the reference tokenizers from GGUF files. If a converter drops the pre-tokenizer of the original model,
-this tool sets the pre-tokenizer of the model's published tokenizer.json. It also saves each tokenizer as a tokenizer.json, which quire reads too.
+The converters of `transformers` create the reference tokenizers from GGUF files. If a converter drops the pre-tokenizer of the original
+model, this tool sets the pre-tokenizer of the model's published tokenizer.json. It also saves each tokenizer as a tokenizer.json, which
+quire reads too.
 
   tools/compare_tokenizers.py --tool build/release/quire_tokenize_tool --model MODEL.gguf --vocabs FOLDER [--count 10000] [--texts FOLDER]
 """
@@ -77,7 +78,7 @@ def random_words(rng, count):
 
 
 def random_characters(rng, count):
-    """Returns characters that Python's tables know (Unicode 14 on Debian 12): libraries may handle later characters differently."""
+    """Returns characters that are in Python's tables (Unicode 14 on Debian 12), because libraries may handle later characters differently."""
     out = []
     while len(out) < count:
         block = rng.choice([(0x20, 0x7F), (0xA0, 0x250), (0x300, 0x530), (0x530, 0x1000), (0x1000, 0x2000), (0x2000, 0x3100), (0x3100, 0xD7A4), (0xF900, 0x10000),
@@ -133,7 +134,7 @@ def read_gguf(path):
 
 
 def merges_of_scores(tokens, scores):
-    """Makes merges for SentencePiece vocabularies like transformers, but with a set instead of a list (minutes faster)."""
+    """Derives merges for SentencePiece vocabularies like transformers, but with a set instead of a list, which is minutes faster."""
     score = dict(zip(tokens, scores))
     merges = []
     for token in tokens:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Crash test of the whole program: kills (SIGKILL) `quire serve --kv-disk` at random moments, from its first millisecond on, while it
-starts, looks up stored blocks, loads, stores and evicts. Each restarted server gets the same questions in another order.
+"""Crash test of the whole program: kills `quire serve --kv-disk` (SIGKILL) at random times, from its first millisecond on, while it starts,
+looks up stored blocks, loads, stores and evicts. Each restarted server gets the same questions in another order.
 
-The test fails if an answer differs in a token or a digit of a log probability from the answer of a server without tier and prefix cache.
-It also fails if a run finds less than --least of the blocks that the previous run reported as held (found at its start or stored since, and
+The test fails if an answer differs in a token or a digit of a log probability from the answer of a server without tier and prefix cache. It
+also fails if a run finds less than --least of the blocks that the previous run reported as held (found at its start or stored since, and
 not evicted). Every second folder is too small for all blocks, so that blocks are evicted.
 """
 
@@ -25,11 +25,11 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
 import machine  # noqa: E402
 
-OFTEN_S = 0.02  # between two readings of the counters
+OFTEN_S = 0.02  # seconds between two readings of the counters
 
 
 def ask(port: int, prompt: list, output_tokens: int):
-    """Text, log probabilities and the number of cached tokens; None: the server was killed before the answer."""
+    """Returns the text, the log probabilities and the number of cached tokens, or None if the server was killed before the answer."""
     body = {"prompt": prompt, "max_tokens": output_tokens, "temperature": 0, "ignore_eos": True, "logprobs": 1}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
@@ -55,15 +55,15 @@ def counters(port: int) -> dict:
 
 
 class Run:
-    """One life of the server, until it is killed."""
+    """A run of the server, until it is killed."""
 
     def __init__(self, arguments, folder: str, budget: int, rng: random.Random):
         self.port = machine.free_port()
         command = [arguments.binary, "serve", arguments.model, "--port", str(self.port), "--num-blocks", "120", "--max-model-len", "1024",
                    "--kv-disk", folder, "--kv-disk-budget", str(budget), "--log-level", "error"]  # fmt: skip
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.seen: dict = {}  # the last counters
-        self.found = None  # blocks found at the start; known when the whole folder is read
+        self.seen: dict = {}  # the last values of the counters
+        self.found = None  # blocks found at the start; known when the whole folder was read
         self.timer = threading.Timer(rng.choice((0.3, 1.0, 2.5)) * rng.random() * arguments.slow, self.process.kill)
         self.timer.start()
 
@@ -129,13 +129,13 @@ def main() -> int:
         run.process.wait()
         watcher.join()
         if run.found is None:
-            totals["early"] += 1  # killed before the folder was read: it still holds the previous run's blocks
+            totals["early"] += 1  # killed before the folder was read, which still contains the previous run's blocks
             continue
         totals["held"] += held
         totals["found"] += min(held, run.found)
         totals["refused"] += run.seen["refused_total"]
         totals["stored"] += run.seen["stored_blocks_total"]
-        # The block that is being written at the kill holds neither its old nor its new content.
+        # A block that is being written at the kill contains neither its old nor its new content.
         held = min(run.found + run.seen["stored_blocks_total"], run.seen["places"] - 8)
         print(f"\rkill {kill + 1} of {arguments.kills}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)

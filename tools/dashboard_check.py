@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tests the dashboard in headless Chromium. Against a running server it opens the page, finds blocks, chooses a request, reads why the
-request waited, pauses and steps back. Against a simulated server (dashboard_play.py) with 1,024 requests and 100,000 blocks it measures
-the frames per second.
+"""Tests the dashboard in headless Chromium. With a running server, the test opens the page, finds blocks, selects a request, reads why the
+request waited, pauses and steps back. With a simulated server (dashboard_play.py) with 1,024 requests and 100,000 blocks, it measures the
+frames per second.
 
 Usage: dashboard_check.py --binary build/release/quire --model MODEL [--out build/screenshots] [--axe axe.min.js]. Needs only Debian's
-chromium. With the file of axe-core (npm) it also checks accessibility.
+chromium. With the file of axe-core (npm), the script also checks accessibility.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ WIDE, PHONE = (1440, 1000), (360, 740)
 
 
 def ask(url, prompt, max_tokens=200):
-    """A streaming answer in progress; a separate thread reads it to its end."""
+    """Requests a streaming answer. A separate thread reads the answer to its end."""
     body = json.dumps({"prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}).encode()
     request = urllib.request.Request(url + "v1/completions", body, {"Content-Type": "application/json", "Authorization": "Bearer " + KEY})
     thread = threading.Thread(target=lambda: urllib.request.urlopen(request).read(), daemon=True)
@@ -109,7 +109,7 @@ def drive_server(browser, url, out, axe_source):
 
 
 def drive_play(browser, page, out, axe_source, seconds=8):
-    """Measures the frames per second with the largest supported number of blocks and requests."""
+    """Measures the frames per second with the maximum numbers of blocks and requests."""
     play = dashboard_play.Play(num_blocks=100_000, running=1024 - 40, waiting=40, prompt_rate=400_000)
     for _ in range(60):
         play.step(0.5)

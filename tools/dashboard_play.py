@@ -1,5 +1,5 @@
-"""A simulated server for the dashboard: it plays requests over a KV cache and reports them in the form of GET /v1/watch. It serves to make
-screenshots and to measure how fast the page draws. There is no scheduler; the page cannot see the difference."""
+"""A simulated server for the dashboard: it simulates requests on a KV cache and reports them in the format of GET /v1/watch. Used for
+screenshots and to measure how fast the page draws. The simulation has no scheduler."""
 import base64
 import collections
 import http.server
@@ -38,7 +38,7 @@ class Request:
 
 
 class Play:
-    """`running` of the `running + waiting` requests run at a time; the cache has `num_blocks` blocks."""
+    """A simulation in which `running` of `running + waiting` requests run at the same time, on a cache of `num_blocks` blocks."""
 
     def __init__(self, num_blocks=6000, running=24, waiting=9, seed=1, tiers=True, prompt_rate=4096):
         self.rng, self.n, self.most_running, self.most = random.Random(seed), num_blocks, running, running + waiting
@@ -249,7 +249,7 @@ class Play:
 
 
 def serve(play, page):
-    """Starts an HTTP server of this simulation with this page on a free port. Returns its address."""
+    """Starts an HTTP server with this simulation and this page on a free port. Returns its address."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

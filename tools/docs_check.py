@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests the built site in headless Chromium, opened from its folder without a network: search finds pages, the pages load nothing from
-other hosts, and no page is wider than a phone. Keeps screenshots, light and dark.
+other hosts, and no page is wider than the screen of a phone. Saves screenshots, light and dark.
 
 Usage: docs_check.py [--site build/site] [--out build/screenshots]. Needs only Debian's chromium.
 """
@@ -24,7 +24,7 @@ def opened(browser, site, page):
 
 
 def foreign(browser):
-    """Requests of the page for anything except files of the folder."""
+    """Returns the requests of the page for anything except files of the folder."""
     return browser.evaluate("JSON.stringify(performance.getEntriesByType('resource').map(e => e.name).filter(n => !/^(file|data|blob):/.test(n)))")
 
 

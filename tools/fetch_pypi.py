@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Downloads one file of a PyPI project and checks its SHA-256. Unlike pip, it does not build an sdist to read its metadata.
 
-Usage: fetch_pypi.py PROJECT FILENAME SHA256 TARGET. The index is pip's: PIP_INDEX_URL, pip's configuration, or its default.
+Usage: fetch_pypi.py PROJECT FILENAME SHA256 TARGET. Uses pip's package index: PIP_INDEX_URL, pip's configuration, or its default.
 """
 import hashlib
 import html

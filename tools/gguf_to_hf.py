@@ -18,7 +18,7 @@ def main(model: str, folder: str) -> None:
     options = {"gguf_file": source.name}
     AutoTokenizer.from_pretrained(source.parent, **options).save_pretrained(folder)
     AutoModelForCausalLM.from_pretrained(source.parent, torch_dtype=torch.bfloat16, **options).save_pretrained(folder)
-    (Path(folder) / "tokenizer.model").unlink(missing_ok=True)  # otherwise vLLM takes the GGUF file for a SentencePiece model
+    (Path(folder) / "tokenizer.model").unlink(missing_ok=True)  # otherwise vLLM treats the GGUF file as a SentencePiece model
 
 
 if __name__ == "__main__":

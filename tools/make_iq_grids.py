@@ -3,7 +3,7 @@
 
     make_iq_grids.py > src/format/iq_grids.h && clang-format-19 -i src/format/iq_grids.h
 
-The points are part of the file format (ggml-common.h of ggml). The script takes them from the package gguf (0.19.0) and packs the indices
+The points are part of the file format (ggml-common.h of ggml). The script reads them from the package gguf (0.19.0) and packs the indices
 of each point's coordinates into an integer, the first coordinate in the lowest bits.
 """
 

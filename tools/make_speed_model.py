@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file with random weights in the shape of a popular model. It serves to measure speed where the model itself is unavailable.
+"""Writes a GGUF file with random weights in the shape of a popular model, to measure speed when the model itself is unavailable.
 
     venv/bin/pip install gguf==0.19.0 numpy
     venv/bin/python tools/make_speed_model.py moe OUT.gguf --vocabulary MODEL.gguf
@@ -9,7 +9,7 @@
 - lfm2: 10 short convolutions and 6 attention layers, 1.2 billion weights (LFM2-1.2B).
 - dense: 16 attention layers, 1.1 billion weights (Llama 3.2 1B).
 
-Matrices have the type --weights. The output matrix (or the embedding, if both are one matrix) is Q6_K, or BF16 if the others are. The
+Matrices have the type --weights. The output matrix (or the embedding, if both are the same matrix) is Q6_K, or BF16 if the others are. The
 vocabulary is copied from the other file.
 """
 
@@ -33,9 +33,10 @@ class Model:
         self.num_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
 
     def matrix(self, name, *shape, kind=None, gain=1.0):
-        """Codes are random bytes. The scales give the values a deviation that keeps the activations finite, multiplied by `gain`. The mean
-        of the values must be 0: a common part of all weights of a matrix would grow from layer to layer, until all tokens are alike and a
-        router sends all of them to the same experts."""
+        """Adds a matrix of random codes. The scales give the values a standard deviation that keeps the activations finite, multiplied by
+        `gain`. The mean of the values must be 0. A common offset of all weights of a matrix would grow from layer to layer, until all
+        tokens have similar activations and a router sends all of them to the same experts.
+        """
         kind = self.kind if kind is None or self.kind == BF16 else kind
         if kind == BF16:
             values = (gain * shape[-1] ** -0.5 * self.rng.standard_normal(shape, np.float32)).view(np.uint32) >> 16
@@ -43,13 +44,13 @@ class Model:
             return
         width, size = gguf.GGML_QUANT_SIZES[kind]
         blocks = np.frombuffer(self.rng.bytes(int(np.prod(shape)) // width * size), np.uint8).reshape(-1, size).copy()
-        if kind == Q4_0:  # codes are -8 to 7: replace each -8 by 0
+        if kind == Q4_0:  # codes are -8 to 7; each -8 is replaced by 0
             blocks |= ((blocks & 0x0F) == 0).astype(np.uint8) * 0x08
             blocks |= ((blocks & 0xF0) == 0).astype(np.uint8) * 0x80
         scale = np.float16(gain * shape[-1] ** -0.5 / {Q4_0: 4.2, Q4_K: 4.6 * 32, Q6_K: 18.5 * 74}[kind])
         at = size - 2 if kind == Q6_K else 0
         blocks[:, at : at + 2] = np.frombuffer(scale.tobytes(), np.uint8)
-        if kind == Q4_K:  # all scales and minimums of groups are 32, in 6-bit packing; a code of 7.5 means 0
+        if kind == Q4_K:  # all scales and minimums of groups are 32, in 6-bit packing; a code of 7.5 would mean 0
             blocks[:, 2:4] = np.frombuffer(np.float16(7.5 * scale).tobytes(), np.uint8)
             blocks[:, 4:12], blocks[:, 12:16] = 0xA0, 0
         self.writer.add_tensor(name, blocks.reshape(*shape[:-1], shape[-1] // width * size), raw_dtype=kind)
@@ -83,7 +84,8 @@ class Model:
         self.writer.add_vocab_size(self.num_tokens)
 
     def layers(self, count, hidden, inner, output_norm):
-        """Convolutions or attention after norms and feed-forward weights: (layer number, prefix of the tensor names) for each layer."""
+        """Adds a convolution or attention after norms and feed-forward weights, for each layer. Yields (layer number, prefix of the tensor
+        names)."""
         self.matrix("token_embd.weight", self.num_tokens, hidden, kind=Q6_K)
         self.norm(output_norm, hidden)
         for layer in range(count):
@@ -105,7 +107,7 @@ def moe(model):
     model.common(16, hidden, inner, 16, 16, 1e4)
     model.writer.add_expert_count(experts)
     model.writer.add_expert_used_count(8)
-    model.matrix("token_embd.weight", model.num_tokens, hidden, gain=hidden**0.5)  # else attention to other tokens outweighs a token's own
+    model.matrix("token_embd.weight", model.num_tokens, hidden, gain=hidden**0.5)  # attention must not outweigh the token itself
     model.matrix("output.weight", model.num_tokens, hidden, kind=Q6_K)
     model.norm("output_norm.weight", hidden)
     for layer in range(16):

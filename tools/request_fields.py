@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Works on the table of request fields (src/server/request/request_fields.cpp). `request_fields.py` prints the part of docs/requests.md
-that comes from the table. `request_fields.py --check` compares the table with the parameters of the installed openai and anthropic
-packages, and with the fields that the readers read."""
+"""Checks or prints the table of request fields (src/server/request/request_fields.cpp). Without an option, prints the part of
+docs/requests.md that comes from the table. With --check, compares the table with the parameters of the installed openai and anthropic
+packages, and with the fields that the server's sources read.
+"""
 import importlib
 import pathlib
 import re
@@ -12,7 +13,7 @@ REPO = pathlib.Path(__file__).resolve().parents[1]
 TABLE = REPO / "src/server/request/request_fields.cpp"
 APIS = ("completion", "chat", "responses", "messages")
 LETTERS = {"r": "read", "p": "passed", "a": "renamed", "i": "ignored", "x": "refused"}
-# The definitions of each API's parameters: a module and a type in it.
+# API -> definitions of its parameters: (module, type)
 PARAMETERS = {
     "completion": [("openai.types.completion_create_params", "CompletionCreateParamsStreaming")],
     "chat": [("openai.types.chat.completion_create_params", "CompletionCreateParamsStreaming")],
@@ -23,27 +24,27 @@ PARAMETERS = {
                  ("anthropic.types.message_count_tokens_params", "MessageCountTokensParams"),
                  ("anthropic.types.beta.message_count_tokens_params", "MessageCountTokensParams")],
 }
-# Files with readers of fields of a whole body.
+# APIs -> source files that read the fields of their request bodies
 READERS = {
     ("completion", "chat"): ["completion_request.cpp", "chat_messages.cpp", "tool_use.cpp", "structured_output.cpp", "thinking_fields.cpp",
                              "transfer_params.cpp", "routed_experts.cpp"],
     ("responses",): ["../api/responses/responses_request.cpp"],
     ("messages",): ["../api/anthropic/messages_request.cpp", "../api/anthropic/context_edits.cpp"],
 }
-# Fields of nested objects. Their readers have the same name.
+# Fields of nested objects, which the source files read with readers of the same name.
 NESTED = {"schema", "strict", "remote_block_ids", "clear_tool_inputs", "keep"}
 ROW = re.compile(r'\{"(\w+)", "([rpaix]{4})"')
 READ = re.compile(r'\breader_?(?:\.|->)(?:find|text|boolean|number|integer|only|ignore)\("(\w+)"')
 
 
 def table():
-    """{name: {api: use}}."""
+    """Returns {name of a field: {API: use}}."""
     rows = ROW.findall(TABLE.read_text(encoding="utf-8"))
     return {name: dict(zip(APIS, (LETTERS[letter] for letter in uses))) for name, uses in rows}
 
 
 def documented(api):
-    """{field that the packages' types have: package}"""
+    """Yields (field, package) for each parameter that a package defines for the API."""
     for module, name in PARAMETERS[api]:
         for field in typing.get_type_hints(getattr(importlib.import_module(module), name)):
             yield field, module.split(".")[0]
@@ -65,7 +66,7 @@ def complaints():
 
 
 def listed(use):
-    """Fields with the same use in every API."""
+    """Returns the fields that have this use in every API, as Markdown."""
     return ", ".join(f"`{name}`" for name, uses in sorted(table().items()) if set(uses.values()) == {use})
 
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Soak test of a running server: some clients connect, cancel, stall and send garbage, next to well-behaved clients.
+"""Soak test of a server: some clients cancel, stall, and send garbage while well-behaved clients check their answers.
 
-There are two phases. In the calm phase every client is well-behaved. In the hostile phase nine tenths of the clients cancel in the middle
-of a stream, stop reading, send garbage or send half a request.
+The test has two phases. In the calm phase, all clients are well-behaved. In the hostile phase, nine tenths of the clients cancel in the
+middle of a stream, stop reading, send garbage, or send half a request.
 
 The test fails if
-- a good answer is refused or short, or differs in a token or a digit of a log probability from the answer to the question asked alone,
-- memory grows in the hostile phase by more than --growth-mib after its first quarter,
-- the server exits, or a block is still held at the end,
-- the p99 gap between the tokens of good clients has grown by more than --limit.
+- a well-behaved client receives a refusal or a short answer, or its answer differs in a token or a digit of a log probability from the
+  answer to the same question asked alone,
+- the largest memory in the last quarter of the hostile phase exceeds the largest memory in its first quarter by more than --growth-mib,
+- the server exits, or blocks are still held at the end,
+- the p99 gap between tokens of well-behaved clients is more than --limit times as long in the hostile phase as in the calm phase.
 """
 import argparse
 import asyncio
@@ -74,7 +75,7 @@ class HostileClients:
 
 
 class Memory:
-    """The largest resident MiB in the first and in the last quarter of a time span."""
+    """Records the largest resident memory, in MiB, in the first and in the last quarter of a time span."""
 
     def __init__(self, server: machine.Server, seconds: float):
         self.server, self.begin, self.seconds = server, time.monotonic(), seconds
@@ -134,7 +135,7 @@ def all_free(port: int, seconds: float) -> bool:
 
 
 def judge(load: GoodLoad, memory: Memory, free: bool, code: int, arguments) -> list:
-    """The list of failures."""
+    """Prints the results. Returns the list of failures."""
     before, after = (percentile(load.samples[phase].gaps, 0.99) for phase in ("calm", "hostile"))
     print(f"good answers: {load.num_good} complete and equal, {len(load.bad)} not")
     print(f"memory: {memory.early:.0f} MiB in the first quarter, {memory.late:.0f} in the last; may grow by {arguments.growth_mib:.0f}")
@@ -165,7 +166,7 @@ def main():
     if arguments.minutes is not None:
         arguments.seconds = arguments.minutes * 60
     port = machine.free_port()
-    # A small cache, completely in use after the calm phase: memory that grows later is not the cache.
+    # The small cache is completely in use after the calm phase, so later growth of memory does not come from the cache.
     flags = ["--port", str(port), "--max-num-seqs", "32", "--kv-cache-memory", "256MiB", *arguments.quire_args.split()]
     machine.end_on_sigterm()
     with machine.Server("quire", [arguments.binary, "serve", arguments.model, *flags], port) as server:

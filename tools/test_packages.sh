@@ -24,14 +24,14 @@ trap cleanup EXIT
 clean=(/usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8)
 inside() { chroot "$root" "${clean[@]}" "$@"; }
 
-# base NAME [DEBIAN_PACKAGE...]: makes the root that tests start from, once.
+# base NAME [DEBIAN_PACKAGE...]: makes a base root once. Tests copy it.
 base() {
   local name="$1"
   shift
   [ ! -e "$folder/$name.ready" ] || return 0
   rm -rf "${folder:?}/$name"
   debootstrap --variant=minbase --include="ca-certificates${1:+,$(IFS=,; echo "$*")}" bookworm "$folder/$name" >"$folder/$name.log" 2>&1
-  # The settings with which this machine reaches Debian and PyPI.
+  # Copies this machine's settings for access to Debian and PyPI.
   cp /etc/ssl/certs/ca-certificates.crt "$folder/$name/etc/ssl/certs/"
   cp /etc/resolv.conf "$folder/$name/etc/resolv.conf"
   [ ! -f /etc/apt/apt.conf ] || cp /etc/apt/apt.conf "$folder/$name/etc/apt/"
@@ -39,7 +39,7 @@ base() {
   touch "$folder/$name.ready"
 }
 
-# fresh BASE: copies the root to $root, with the model and the packages.
+# fresh BASE: copies the base root to $root, and adds the model and the packages.
 fresh() {
   root="$folder/root"
   rm -rf "$root"
@@ -57,11 +57,12 @@ fresh() {
   done
 }
 
-# answers LABEL COMMAND: serves the model with the command, asks once, and stops the server; $start is the start of the installation.
+# answers LABEL COMMAND: serves the model with COMMAND, asks one question, stops the server, and prints the time since $start. Callers set
+# $start when the installation begins.
 answers() {
   local seconds
   inside "$2" --version
-  # No function in between, so that $! is the server itself, which is stopped below.
+  # Calls chroot directly instead of `inside`, so that $! is the server, which `stop` ends.
   chroot "$root" "${clean[@]}" "$2" serve /model.gguf --port 8124 >"$folder/$1.log" 2>&1 &
   server=$!
   ask || { tail "$folder/$1.log" >&2; exit 1; }
@@ -138,7 +139,7 @@ test_wheel() {
   cleanup
 }
 
-# Boots the root and lets systemd run the service, with a disk tier in the one folder that the service may write to.
+# Boots the root. systemd runs the service, with a disk tier in the only folder that the service may write to.
 test_service() {
   fresh system
   install_deb

@@ -1,1 +1,3 @@
-"""The engines that bench/serve.py compares with quire. One file per engine makes its Contestants; the rest treats all engines alike."""
+"""The engines that bench/serve.py compares with quire. One file per engine creates its Contestants; all other code treats all engines
+alike.
+"""

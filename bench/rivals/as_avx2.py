@@ -1,6 +1,7 @@
-"""Makes an engine from PyPI believe that its processor supports only AVX2. In a copy of its environment each cpuid instruction traps, and a
-small library answers the traps (as_avx2.c). The engine's own switches are not sufficient: OpenVINO's oneDNN has one, but other parts ask
-cpuid again."""
+"""Makes an engine from PyPI run as on a processor with only AVX2. In a copy of its environment, each cpuid instruction is replaced by a
+trap, and a small library answers the traps (as_avx2.c). The engine's settings are not sufficient: OpenVINO's oneDNN has such a setting, but
+other parts execute cpuid again.
+"""
 
 import re
 import shutil
@@ -14,7 +15,7 @@ CPUID, TRAP = b"\x0f\xa2", b"\xcc\x90"
 
 
 def environment(home: Path) -> tuple:
-    """(copy of `home`, environment variables of its programs); made once for the installed engine"""
+    """Returns (copy of `home`, environment variables for its programs). The copy is made once per installed engine."""
     made = home.with_name(home.name + "-avx2")
     library = made / "as_avx2.so"
     installed = [stamp.name for stamp in home.glob(".ready-*")]  # of tools/dev/rivals.sh
@@ -28,7 +29,7 @@ def environment(home: Path) -> tuple:
 
 
 def trap(library: Path) -> int:
-    """Makes every cpuid of a library a trap. Returns their number."""
+    """Replaces every cpuid instruction of a library by a trap. Returns their number."""
     data = bytearray(library.read_bytes())
     if data[:4] != b"\x7fELF" or CPUID not in data:
         return 0
@@ -44,7 +45,7 @@ def trap(library: Path) -> int:
 
 
 def segments(library: Path) -> list:
-    """(offset in the file, address, size) of the loaded segments"""
+    """Returns (offset in the file, address, size) of the loaded segments."""
     heads = subprocess.run(["readelf", "-lW", library], capture_output=True, text=True, check=True).stdout
     rows = re.findall(r"^ *LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+)", heads, re.M)
     return [tuple(int(number, 16) for number in row) for row in rows]

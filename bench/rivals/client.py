@@ -1,4 +1,4 @@
-"""The client for all engines: it sends the same requests over HTTP, and measures the answers."""
+"""The client for all engines: sends the same requests over HTTP, and measures the answers."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ class Failed(Exception):
 
 
 def stream(port: int, prompt: list, max_tokens: int, more: dict) -> list:
-    """Arrival times (s) of the chunks of one streamed completion."""
+    """Sends a request. Returns the arrival times (s) of the chunks of one streamed completion."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True, "ignore_eos": True,
             "stream_options": {"include_usage": True}, **more}  # fmt: skip
@@ -35,7 +35,7 @@ def stream(port: int, prompt: list, max_tokens: int, more: dict) -> list:
         raise Failed(f"the connection failed: {problem!r}") from problem
     finally:
         connection.close()
-    # A chunk may carry several tokens, so only the usage gives their number.
+    # A chunk may have several tokens, so their number is taken from the usage.
     count = json.loads(usage[6:])["usage"]["completion_tokens"] if usage else None
     if count != max_tokens:
         raise Failed(f"{count} tokens instead of {max_tokens}")
@@ -43,7 +43,7 @@ def stream(port: int, prompt: list, max_tokens: int, more: dict) -> list:
 
 
 class Asker:
-    """Makes the prompts of a workload and sends them with `clients` concurrent clients. Turns are dicts of figures."""
+    """Creates the prompts of a workload and sends them with `clients` concurrent clients. The results of turns are dicts of figures."""
 
     def __init__(self, workload: Workload, clients: int, seed: int):
         self.workload, self.clients = workload, clients
@@ -65,7 +65,7 @@ class Asker:
         }
 
     def wave(self, port: int, more: dict, output: int) -> tuple:
-        """One request of each client: (seconds, [(start, times)])"""
+        """Sends one request per client. Returns (seconds, [(start, times)])."""
         prompts = [self.prefix + self.tokens(self.workload.own) for _ in range(self.clients)]
         results = [None] * self.clients
 
@@ -88,7 +88,8 @@ class Asker:
         return seconds, [(start, times) for times in results]
 
     def alone(self, port: int, more: dict) -> dict:
-        """One request at a time: 512 tokens in and one out, then a short prompt and 64 tokens after the first."""
+        """Sends one request at a time: 512 tokens in and one out, then a short prompt with 64 tokens after the first. Returns the
+        figures."""
         prompt, output = [], []
         for _ in range(3):
             start = time.monotonic()

@@ -1,4 +1,4 @@
-"""The facts that bench/serve.py needs about an engine, and the workloads."""
+"""Workloads, and the properties of an engine for bench/serve.py."""
 
 import dataclasses
 import re
@@ -18,8 +18,8 @@ class Workload:
     own: int
     output: int
     clients: tuple
-    is_default: bool = True  # numbers of clients of a run that names none
-    least: int = 8  # requests per turn: with few clients each asks several times, so that a turn is long enough to detect other load
+    is_default: bool = True  # included in a run that names no workload
+    least: int = 8  # requests per turn: few clients send several each, so that a turn is long enough to detect other load
 
     def tokens(self) -> int:
         return self.shared + self.own + self.output
@@ -35,9 +35,9 @@ WORKLOADS = {
 
 @dataclasses.dataclass
 class Contestant:
-    """An engine with its settings. `command` makes the server's command line from port, workload and number of clients. A server runs until
-    its command changes. `body` contains the fields of a request that other engines do not have. `alone`, if the engine has a tool for that
-    workload, returns its figures."""
+    """An engine with its settings. `command` returns the server's command line for port, workload and number of clients. A server runs
+    until its command changes. `body` contains the fields of a request that other engines do not have. `alone`, if the engine has a tool for
+    this workload, returns its figures."""
 
     name: str
     about: str
@@ -49,11 +49,11 @@ class Contestant:
 
 
 class Unavailable(Exception):
-    """The reason why an engine does not take part, and how to fix it."""
+    """Reason why an engine does not take part, and how to fix this."""
 
 
 def installed_version(environment: Path, package: str) -> str:
-    """Version of `package` in a Python environment."""
+    """Returns the version of `package` in a Python environment."""
     for found in environment.glob(f"lib/python3*/site-packages/{package}-*.dist-info"):
         return re.fullmatch(rf"{package}-(.*)\.dist-info", found.name).group(1)
     raise Unavailable(f"{environment} has no {package}; remove that folder and run the command again")

@@ -1,4 +1,4 @@
-"""The use of the processors by other processes: neither the measured server nor its client."""
+"""Measures the CPU use of other processes, which are neither the measured server nor its client."""
 
 import os
 import re
@@ -8,19 +8,20 @@ PROC = Path("/proc")
 
 
 def machine_ticks(text: str) -> tuple:
-    """(ticks used by processes, all ticks) since boot, from the first line of /proc/stat"""
+    """Returns (ticks used by processes, all ticks) since boot, from the first line of /proc/stat."""
     fields = [int(field) for field in text.splitlines()[0].split()[1:9]]  # the ticks of guests, which follow, are already included
     return sum(fields[:3]), sum(fields)
 
 
 def process_ticks(text: str) -> tuple:
-    """(parent, ticks of it and of waited-for children) from a /proc/PID/stat. The name in it may have spaces and brackets."""
+    """Returns (parent, ticks of the process and of its waited-for children) from a /proc/PID/stat. The process name in the file may have
+    spaces and brackets."""
     fields = text[text.rindex(")") + 2 :].split()
     return int(fields[1]), sum(int(field) for field in fields[11:15])
 
 
 def tree(root: int, processes: dict) -> list:
-    """`root` and all its descendants; processes: {pid: (parent, ticks)}"""
+    """Returns `root` and all its descendants. processes: {pid: (parent, ticks)}."""
     found = [root]
     for pid in found:
         found += [child for child, (parent, _) in processes.items() if parent == pid]
@@ -39,14 +40,14 @@ def read_processes(proc: Path = PROC) -> dict:
 
 
 def tree_peak_mib(root: int) -> float:
-    """The largest resident memory, summed over the processes of the tree. Shared pages count for each process."""
+    """Returns the peak resident memory, summed over the processes of the tree. Shared pages count for each process."""
     statuses = [(PROC / str(pid) / "status").read_text() for pid in tree(root, read_processes())]
     return sum(int(re.search(r"^VmHWM:\s+(\d+)", status, re.M).group(1)) for status in statuses) / 1024
 
 
 class Watch:
-    """The share of all processors that other processes have used since this object was made. This process and the server's tree do not
-    count, nor waited-for children of this process. Other servers of this benchmark count while they are not measured."""
+    """Measures the share of the CPU that other processes have used since this object was created. This process, its waited-for children and
+    the server's tree are not included. Other servers of this benchmark are included while they are not measured."""
 
     def __init__(self, server: int | None):
         self.server = server

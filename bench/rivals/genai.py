@@ -1,5 +1,6 @@
-"""OpenVINO GenAI with continuous batching, on the same GGUF file. PyPI has no server for it: genai_front.py is a thin one in a separate
-process."""
+"""OpenVINO GenAI with continuous batching, on the same GGUF file. PyPI has no server for OpenVINO GenAI: genai_front.py is a minimal server
+in a separate process.
+"""
 
 from pathlib import Path
 

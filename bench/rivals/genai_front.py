@@ -1,7 +1,7 @@
 """A minimal HTTP server around OpenVINO GenAI's ContinuousBatchingPipeline, for the benchmark's client:  genai_front.py MODEL.gguf PORT
 
-It has one thread: requests are read between two steps, and each step's tokens are written immediately. No other Python runs next to the
-engine.
+The server has one thread: it reads requests between two steps, and writes each step's tokens immediately. No other Python code runs next to
+the engine.
 """
 
 import json
@@ -15,13 +15,13 @@ import openvino_genai
 
 
 class Connection:
-    """One request: its bytes until it is complete, then its handle in the pipeline."""
+    """One request: its bytes until the request is complete, then its handle in the pipeline."""
 
     def __init__(self, peer):
         self.peer, self.received, self.handle, self.num_left, self.max_tokens = peer, b"", None, 0, 0
 
     def request(self):
-        """(path, body) when the request is complete, else None"""
+        """Returns (path, body) if the request is complete, else None."""
         head, _, body = self.received.partition(b"\r\n\r\n")
         length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
         whole = b"\r\n\r\n" in self.received and len(body) >= length
@@ -83,7 +83,7 @@ class Front:
         self.running.append(connection)
 
     def write(self, connection) -> bool:
-        """Returns True if this was the last part."""
+        """Writes the next part of the answer. Returns True if this was the last part."""
         if not connection.handle.can_read():
             return False
         (output,) = connection.handle.read().values()

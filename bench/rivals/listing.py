@@ -1,4 +1,4 @@
-"""Parses the list after --against, and returns its engines that can be installed here."""
+"""Parses the list after --against, and returns the engines of the list that can be installed here."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ INSTALLER = Path(__file__).resolve().parents[2] / "tools/dev/rivals.sh"
 
 
 def parse(text: str) -> list:
-    """Names of engines, each once. Raises ValueError; argparse prints its text."""
+    """Returns the names of engines, each once. Raises ValueError, whose text argparse prints."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in ENGINES]
     if unknown or not names:
@@ -20,7 +20,7 @@ def parse(text: str) -> list:
 
 
 def contestants(arguments) -> tuple:
-    """(contestants, quire first; reasons why others are missing)"""
+    """Returns (contestants, quire first; reasons why engines are missing)."""
     found, problems = ours.contestants(arguments), []
     for name in arguments.against:
         try:

@@ -1,9 +1,9 @@
-"""llama.cpp's server with one slot per client, the context that the clients need, and no cache of old prompts. The `alone` figures
-come from llama-bench. llama.cpp has fast kernels for Q4_0, but for Q4_1, the default model's type, only on some machines; by default both
-take part.
+"""llama.cpp's server with one slot per client, the context that the clients need, and no cache of old prompts. The `alone` figures are
+llama-bench's. llama.cpp has fast kernels for Q4_0 on all machines, but for Q4_1, the default model's type, only on some machines; by
+default both types take part.
 
-Flash attention is off: on the default model it costs the server a fifth to two thirds of its speed with several tokens or streams.
-llama-bench tries both settings, and the better one counts.
+Flash attention is off: on the default model it reduces the server's speed with several tokens or streams by a fifth to two thirds.
+llama-bench tries both settings, and the better result counts.
 """
 
 import json
@@ -23,7 +23,7 @@ def contestants(arguments) -> list:
 
 
 def models(arguments, binaries: Path) -> dict:
-    """Model file by type, requantised once into the cache if the model has another type."""
+    """Returns the model file by type. If the model has another type, it is requantised once into the cache."""
     given = Path(arguments.model)
     own = given.stem.rpartition(".")[2]
     return {kind: given if kind == own else requantised(given, kind, binaries) for kind in arguments.llama_types}

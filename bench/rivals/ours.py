@@ -20,7 +20,7 @@ def contestant(arguments, variant: str, version: str) -> Contestant:
     def alone():
         prompt = engine_alone(arguments, variant, 512, 1)
         output = engine_alone(arguments, variant, 8, 65)
-        # All output tokens except the first, over the time that they took, as in llama-bench.
+        # All output tokens except the first, divided by their time, as in llama-bench.
         return {"prompt": 512 / prompt["first"], "output": 64 / (65 / output["total"] - output["first"])}
 
     return Contestant(f"quire {variant}", f"{version}, activations {variant}", command, is_ours=True, alone=alone)
@@ -31,8 +31,8 @@ def isa(arguments) -> list:
 
 
 def engine_alone(arguments, variant: str, num_prompt: int, num_output: int) -> dict:
-    """Output tokens per second, and seconds to the first token, of one request without HTTP: medians of three from the last line of quire
-    bench."""
+    """Returns output tokens per second, and seconds to the first token, of one request without HTTP: medians of three from the last line of
+    quire bench."""
     command = [arguments.binary, "bench", arguments.model, "--activations", variant, "--concurrency", "1",
                "--prompt-tokens", str(num_prompt), "--output-tokens", str(num_output), *isa(arguments)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,12 +1,12 @@
-"""The order of turns, and ratios of adjacent turns."""
+"""Determines the order of turns, and computes ratios of adjacent turns."""
 
 import itertools
 import statistics
 
 
 def order(ours: list, rivals: list, rounds: int) -> list:
-    """Alternates the variants of quire, in rotation, with the rivals; quire has both ends, so every turn of a rival is between two of
-    quire's."""
+    """Returns the order of turns: variants of quire, in rotation, alternate with the rivals. quire has the first and the last turn, so
+    every turn of a rival is between two turns of quire."""
     mine = itertools.cycle(ours)
     if not rivals:
         return [next(mine) for _ in range(rounds * len(ours))]
@@ -15,7 +15,8 @@ def order(ours: list, rivals: list, rounds: int) -> list:
 
 
 def ratios(turns: list, ours: str, rival: str, figure: str) -> list:
-    """One ratio per turn of the rival with adjacent turns of `ours`: their mean over the rival's. turns: [(name, {figure: value})]"""
+    """Returns one ratio per turn of the rival: the mean of the adjacent turns of `ours` divided by the rival's turn. turns: [(name,
+    {figure: value})]."""
     found = []
     for index, (name, values) in enumerate(turns):
         beside = [turns[at][1][figure] for at in (index - 1, index + 1) if 0 <= at < len(turns) and turns[at][0] == ours]

@@ -1,5 +1,6 @@
-"""vLLM on CPU with its own server. Intel's OpenMP and tcmalloc are preloaded, as its log recommends. In bf16 it uses its AMX kernels if the
-machine has AMX, and in int8 (weights per channel, activations per token): bf16 is faster for many streams, int8 for one.
+"""vLLM on CPU with its server. Intel's OpenMP and tcmalloc are preloaded, as vLLM's log recommends. vLLM takes part in bf16, with its AMX
+kernels if the machine has AMX, and in int8 (weights per channel, activations per token): bf16 is faster for many streams, int8 for one
+stream.
 """
 
 import os
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from .contestant import CACHE, HOME, Contestant, Unavailable, installed_version
 
-# By type: the suffix of the folder's name, and whether the AMX kernels make it faster.
+# By type: the suffix of the folder's name, and whether the AMX kernels are faster.
 TYPES = {"bf16": ("", "1"), "int8": (".int8", "0")}
 
 

@@ -1,5 +1,5 @@
 #pragma once
-// Inspects the folder of a disk tier (`quire serve --kv-disk`) while no server uses it: lists its blocks, verifies them, removes them.
+// Inspects the folder of a disk tier (`quire serve --kv-disk`) while no server uses the folder: lists, verifies and removes its blocks.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,20 +12,20 @@
 
 namespace quire {
 
-// Facts about the folder, read when it was opened. Sizes are in bytes. A slot is a fixed range of the block file that holds at most one
+// Properties of the folder, read when it was opened. Sizes are in bytes. A slot is a fixed range of the block file that holds at most one
 // block.
 struct CacheFolderInfo {
-  std::string fingerprint;                // hex digits; identifies the model, its KV layout and its arithmetic
-  std::uint64_t num_openings = 0;         // how often a process has opened the folder to serve from it
+  std::string fingerprint;                // hex digits that identify the model, its KV layout and its arithmetic
+  std::uint64_t num_openings = 0;         // number of times that a process has opened the folder to serve from it
   std::uint64_t place_bytes = 0;          // size of one slot
-  std::uint64_t num_places = 0;           // slots that the table has entries for
+  std::uint64_t num_places = 0;           // number of slots, for each of which the table has an entry
   std::uint64_t num_blocks = 0;           // valid entries of the table
   std::uint64_t block_bytes = 0;          // sum of the blocks' sizes, without padding to full pages
   std::uint64_t disk_bytes = 0;           // size of the folder, as `du` counts it
-  std::uint64_t num_damaged_entries = 0;  // damaged entries of the table; they name no block
+  std::uint64_t num_damaged_entries = 0;  // damaged entries of the table, whose blocks are unknown
 };
 
-// One valid entry of the table: the block `name` (block hash and cache group) in slot `place`. `bytes` excludes padding.
+// One valid entry of the table: block `name` (block hash and cache group) is in slot `place`. `bytes` is the block's size without padding.
 struct CachedBlock {
   OffloadKey name;
   std::uint32_t place = 0;
@@ -35,21 +35,22 @@ struct CachedBlock {
   friend bool operator==(const CachedBlock&, const CachedBlock&) = default;
 };
 
-// An open folder, for tools (`quire cache`); an engine opens its folder itself. One thread at a time may use it.
+// An open folder of a disk tier, for tools (`quire cache`). An engine does not use this class for its own folder. Used by one thread at a
+// time.
 class CacheFolder {
  public:
-  // Opens the folder and locks it while the object lives; changes nothing in it. Errors name the field `folder`: the folder does not exist
-  // or holds no disk tier, a process serves from it, its version differs, its header is broken, or it cannot be read.
+  // Opens the folder and locks it while the object lives. Changes nothing in the folder. Errors name the field `folder`: the folder does
+  // not exist or holds no disk tier, a process serves from it, its version differs, its header is damaged, or it cannot be read.
   static QUIRE_API Result<std::unique_ptr<CacheFolder>> open(const std::string& folder);
   virtual ~CacheFolder() = default;
 
   [[nodiscard]] virtual const CacheFolderInfo& info() const = 0;
   // Returns all valid entries of the table in the order in which their blocks were stored.
   [[nodiscard]] virtual const std::vector<CachedBlock>& blocks() const = 0;
-  // Reads each block and appends the blocks that fail their checksum or cannot be read to `bad`, ordered by slot. `progress` may be empty;
-  // it is called with values from 0 to 1. Errors: there is no memory for the reads.
+  // Reads all blocks and appends the blocks that fail their checksum or cannot be read to `bad`, ordered by slot. `progress` is called with
+  // values from 0 to 1, and may be empty. Error: there is no memory for the reads.
   virtual Result<void> verify(const std::function<void(double)>& progress, std::vector<CachedBlock>& bad) = 0;
-  // Removes the tier's files; afterwards blocks() is empty. Error: a file cannot be removed.
+  // Removes the tier's files. Afterwards blocks() is empty. Error: a file cannot be removed.
   virtual Result<void> drop() = 0;
 };
 

@@ -1,12 +1,12 @@
 #pragma once
-// Values that say how much of a prompt the prefix cache and the tiers hold now. Results of Core::probe, Connector::peek and Engine::probe,
-// which change nothing. Counts are tokens.
+// How many tokens of a prompt the prefix cache and the tiers hold now: the results of Core::probe, Connector::peek and Engine::probe. These
+// functions change nothing. Counts are tokens.
 #include <cstdint>
 #include <vector>
 
 namespace quire {
 
-// The tokens that one tier would supply, after the tokens of the prefix cache and of the tiers before it.
+// The tokens that one tier would supply. They come after the tokens of the prefix cache and of the tiers before it.
 struct TierMatch {
   std::uint32_t tier = 0;  // `Transfer::tier`
   std::uint32_t num_tokens = 0;
@@ -15,12 +15,12 @@ struct TierMatch {
   friend bool operator==(const TierMatch&, const TierMatch&) = default;
 };
 
-// The tokens of a request's prompt that would be found if the request were looked up now.
+// How many tokens of a request's prompt would be found if the request were looked up now.
 struct CacheProbe {
   std::uint32_t num_tokens = 0;        // prompt length
   std::uint32_t num_local_tokens = 0;  // found in the prefix cache
   std::vector<TierMatch> external;     // found by the connector after the local tokens, tier by tier, in token order
-  bool is_external_known = true;       // false: there is a connector, but it cannot say
+  bool is_external_known = true;       // false: there is a connector, but it cannot predict its match
 
   [[nodiscard]] std::uint32_t num_external_tokens() const {
     std::uint32_t sum = 0;

@@ -1,13 +1,13 @@
 #pragma once
 // Registry of KV connectors, tiers and eviction policies by name: quire's own, names that a host adds, and names from shared libraries. A
-// library is opened when a requested name is not known otherwise.
+// library is opened only when a name is requested that is not known yet.
 //
 //   const auto registry = std::make_shared<ConnectorRegistry>();
 //   registry->add_library("libmine.so");
 //   EngineBuilder(options).connectors(registry, {{.name = "MyConnector", .parameters = {{"size", "3"}}}}).build();
 //
-// One source file of a library contains QUIRE_CONNECTOR_LIBRARY(f), where f(ConnectorRegistrar&) adds its names. The library is compiled
-// with the headers of the same version of quire, by a compiler with the same C++ ABI. It need not be linked with quire.
+// One source file of a library contains QUIRE_CONNECTOR_LIBRARY(f), where f(ConnectorRegistrar&) adds the library's names. The library must
+// be compiled with the headers of the same version of quire, by a compiler with the same C++ ABI. It need not be linked with quire.
 #include <charconv>
 #include <cstdint>
 #include <functional>
@@ -31,7 +31,7 @@
 
 namespace quire {
 
-// Parameters as text, by name. The names equal vLLM's kv_connector_extra_config where vLLM has such a connector.
+// Parameters of a connector as text, by name. If vLLM has the same connector, the names are the names in its kv_connector_extra_config.
 using ConnectorParameters = std::map<std::string, std::string>;
 
 // A connector as a user asks for it: its name in the registry, and its parameters.
@@ -47,18 +47,18 @@ QUIRE_API Result<std::vector<NamedConnector>> expand_connectors(std::span<const 
 // Parses "NAME[,key=value...]". Errors name the field `kv_connector`.
 QUIRE_API Result<NamedConnector> parse_named_connector(std::string_view text);
 
-// The configuration that a connector is created for. A view, valid during the call.
+// The configuration of the engine for which a connector is created. A view, valid during the call.
 struct ConnectorContext {
   const CoreConfig* config = nullptr;
   std::uint64_t bytes_per_block = 0;  // size of a block in all layers of its cache group, for the largest group
-  // OffloadingConnector limits each store and yields to computation, as KvTierPolicy::measured says. Only the engine reports the costs of
-  // loads to it.
+  // Makes OffloadingConnector limit its stores and load only if that is faster than computing, as with KvTierPolicy::measured. Only an
+  // engine can use it, because only an engine reports the costs of loads to the connector.
   bool is_measured = false;
-  // Set for a tier: the parameter names that OffloadingConnector has read already. ParameterReader lists them in its errors.
+  // For a tier: the names of the parameters that OffloadingConnector has already read. ParameterReader lists them in its errors.
   std::vector<std::string> read_parameters = {};
 };
 
-// A connector: the scheduler's half decides, the worker's half moves bytes.
+// A connector in two halves: the scheduler's half decides, and the worker's half (the transport) moves bytes.
 struct ConnectorAndTransport {
   std::shared_ptr<Connector> connector = {};
   std::shared_ptr<Transport> transport = {};
@@ -66,37 +66,40 @@ struct ConnectorAndTransport {
 
 using ConnectorFactory = std::function<Result<ConnectorAndTransport>(const ConnectorParameters&, const ConnectorContext&)>;
 
-// A tier as OffloadingConnector needs it: the number of its slots, and the transport that moves blocks in and out.
+// A tier for OffloadingConnector: the number of slots, and the transport that moves blocks into and out of the slots.
 //
-// Each slot holds a block of the largest cache group, outside the cache. OffloadingConnector decides which block each slot holds.
+// Each slot is outside the KV cache and holds a block of the largest cache group. OffloadingConnector decides which block each slot holds.
 struct OffloadTier {
   std::uint32_t num_places = 0;
-  // `Transfer::places` are below `num_places`. A load returns the block stored last in its slot, or fails.
+  // Moves blocks between the KV cache and slots. `Transfer::places` are below `num_places`. A load must return the block that was last
+  // stored in its slot, or fail.
   std::shared_ptr<Transport> transport = {};
 };
 
 // Creates a tier from the parameters that OffloadingConnector has not read itself.
 using OffloadTierFactory = std::function<Result<OffloadTier>(const ConnectorParameters&, const ConnectorContext&)>;
 
-// Receives the names that a host or a library adds. Error: the name is taken.
+// Receives the names that a host or a library adds. Error: the name is already in use.
 class ConnectorRegistrar {
  public:
   virtual Result<void> add(const std::string& name, ConnectorFactory factory) = 0;
-  // Adds a tier that OffloadingConnector's parameter `spec_name` may name.
+  // Adds a tier, which a user selects with OffloadingConnector's parameter `spec_name`.
   virtual Result<void> add_tier(const std::string& name, OffloadTierFactory factory) = 0;
-  // Adds a policy that `eviction_policy` may name, in OffloadingConnector and in quire's own tiers.
+  // Adds an eviction policy, which a user selects with `eviction_policy` of OffloadingConnector or of quire's own tiers.
   virtual Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) = 0;
 
  protected:
   ~ConnectorRegistrar() = default;
 };
 
-// Finds connectors, tiers and policies by name, and creates them. Not thread-safe: used only by the thread that sets up the engine. The
-// engine holds the registry (by shared_ptr) to its end, since objects made by a library must be destroyed before the registry.
+// Finds connectors, tiers and policies by name, and creates them. Not thread-safe: only the thread that sets up the engine uses it. The
+// engine keeps the registry alive (shared_ptr) until the engine ends, because objects that a library made must be destroyed before the
+// registry.
 class QUIRE_API ConnectorRegistry final : public ConnectorRegistrar {
  public:
-  // Starts with quire's own names. OffloadingConnector takes block_size, eviction_policy, store_threshold and max_tracker_size as in
-  // OffloadConnectorOptions, and spec_name. The default tier is CPUOffloadingSpec, in host memory (cpu_bytes_to_use).
+  // Creates a registry with quire's own names. OffloadingConnector accepts block_size, eviction_policy, store_threshold and
+  // max_tracker_size, as in OffloadConnectorOptions, and spec_name. The default tier is CPUOffloadingSpec, which is in host memory
+  // (cpu_bytes_to_use).
   ConnectorRegistry();
   ConnectorRegistry(const ConnectorRegistry&) = delete;
   ConnectorRegistry& operator=(const ConnectorRegistry&) = delete;
@@ -104,27 +107,28 @@ class QUIRE_API ConnectorRegistry final : public ConnectorRegistrar {
   Result<void> add(const std::string& name, ConnectorFactory factory) override;
   Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override;
   Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) override;
-  // Registers a library. It is opened when a requested name is not known yet, and stays open to the end of the process. `is_default`:
-  // opened after all others; its names that are taken already are ignored.
+  // Registers a library. It is opened when a name is requested that is not known yet, and stays open until the process ends. With
+  // `is_default`, the library is opened after all other libraries, and its names that are already in use are ignored.
   void add_library(std::string path, bool is_default = false);
 
   // Creates a connector. Errors: `kv_connector`: the name is not known (the message lists the known names) or a parameter is wrong;
   // `kv_connector_library`: the file is missing, is not a connector library, or is of another version.
   [[nodiscard]] Result<ConnectorAndTransport> create(const NamedConnector& connector, const ConnectorContext& context);
-  // Creates one connector that combines all of them, each with a separate tier. Every tier stores. A request loads from the first connector
-  // that has blocks for it or, with `prefers_longest_match`, from the one that has the most.
+  // Creates one connector that combines all of them, each with a separate tier. Each connector stores. A request loads from the first
+  // connector that has blocks for it or, with `prefers_longest_match`, from the connector that has the most.
   [[nodiscard]] Result<ConnectorAndTransport> create(std::span<const NamedConnector> connectors, bool prefers_longest_match,
                                                      const ConnectorContext& context);
 
-  // Returns a policy's factory; an empty one for quire's own policies (parse_offload_policy). Errors: `eviction_policy`: the name is not
-  // known; and the errors of libraries.
+  // Returns a policy's factory, or an empty factory for quire's own policies (parse_offload_policy). Errors: `eviction_policy`: the name is
+  // not known; `kv_connector_library`: as for create().
   [[nodiscard]] Result<EvictionPolicyFactory> policy(const std::string& name);
 
   // Returns the names of connectors in alphabetical order, including names from libraries opened so far.
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:
-  // Returns the entry of this name, and opens libraries until one adds it. Error: no library has the name.
+  // Returns the entry of this name. If the name is not known, opens libraries one by one until one adds it. Error: no library adds the
+  // name.
   template <class Factory>
   Result<Factory> find(const std::map<std::string, Factory>& known, const std::string& name, const char* field, const char* kind);
   Result<ConnectorAndTransport> make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context);
@@ -136,13 +140,14 @@ class QUIRE_API ConnectorRegistry final : public ConnectorRegistrar {
     std::string path;
     bool is_default;
   };
-  std::vector<Library> libraries_;  // not opened yet; default ones last
+  std::vector<Library> libraries_;  // libraries that are not opened yet; default libraries are last
 };
 
-// Reads parameters one by one. finish() reports what was wrong: a value that does not parse, or a parameter that was never read.
+// Reads parameters one by one. finish() returns the first error: a value that is not a number in range, or a parameter that was never read.
 class ParameterReader {
  public:
-  // `read_before`: names that an earlier reader took from the list; errors list them too (ConnectorContext::read_parameters).
+  // Creates a reader. `read_before`: names that an earlier reader took from the list; errors list these names, too
+  // (ConnectorContext::read_parameters).
   explicit ParameterReader(const ConnectorParameters& parameters, const std::vector<std::string>& read_before = {})
       : parameters_(parameters), known_(read_before.begin(), read_before.end()) {}
 
@@ -153,8 +158,8 @@ class ParameterReader {
     return found == parameters_.end() ? fallback : found->second;
   }
   template <class Number>
-  // Returns the parameter as a number. If the text is not exactly one number in range, returns `fallback`, and read() reports the first
-  // such error.
+  // Returns the parameter as a number. If the text is not a number in range, returns `fallback`, and read() returns the error (the first
+  // one, if there are several).
   Number number(const std::string& name, Number fallback) {
     const std::string value = text(name, "");
     if (!parameters_.contains(name)) return fallback;
@@ -173,7 +178,7 @@ class ParameterReader {
       if (!known_.contains(name)) rest.emplace(name, value);
     return rest;
   }
-  // Returns the first error among the values read so far.
+  // Returns the first error among the numbers read so far.
   [[nodiscard]] Result<void> read() const {
     if (!wrong_.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", wrong_, "use a number in the valid range");
     return {};
@@ -191,7 +196,7 @@ class ParameterReader {
   }
 
  private:
-  // A reference: the parameters must outlive the reader.
+  // The parameters must outlive the reader.
   const ConnectorParameters& parameters_;
   std::set<std::string> known_;
   std::string wrong_;
@@ -199,7 +204,8 @@ class ParameterReader {
 
 }  // namespace quire
 
-// Place this once in a library that adds names. quire checks the version first; if it differs, the second function is not called.
+// Write this macro once in a library that adds names. quire checks the library's version first, and calls the second function only if the
+// version is its own.
 #define QUIRE_CONNECTOR_LIBRARY(add_names)                                                      \
   extern "C" QUIRE_API const char* quire_connector_library_version() {                          \
     return quire::kVersion.data();                                                              \

@@ -2,7 +2,8 @@
 // The core decides which tokens of which requests run in each step, and which blocks hold their keys and values.
 //
 // The core is a deterministic state machine: single-threaded, without I/O, clock or random source. Equal calls give equal plans. In its
-// default mode its decisions equal those of vLLM V1 (v0.19.0): the same requests in the same order, with the same token counts and blocks.
+// default mode its decisions equal the decisions of vLLM V1 (v0.19.0): the same requests in the same order, with the same token counts and
+// blocks.
 //
 //   schedule() -> plan N -> the worker runs it -> apply(result N)
 //
@@ -45,7 +46,7 @@ struct WatchFrame;
 // Interfaces that the core calls. All are optional, and all of them must outlive the core.
 struct CoreSeams {
   Connector* connector = nullptr;
-  // Asked whether an encoder output is stored outside of the worker, before the encoder would run.
+  // Says whether an encoder output is stored outside of the worker. Called before the encoder would run.
   EncoderConnector* encoder_connector = nullptr;
   // Constrains structured output. Without it, requests with structured output are rejected.
   Grammar* grammar = nullptr;
@@ -62,7 +63,7 @@ struct StepInput {
   std::uint64_t random = 0;  // seeds the random draws of this call
 };
 
-enum class RequestEventKind : std::uint8_t { queued = 1, scheduled = 2, preempted = 3 };  // vLLM's EngineCoreEventType
+enum class RequestEventKind : std::uint8_t { queued = 1, scheduled = 2, preempted = 3 };  // as in vLLM's EngineCoreEventType
 // One event in a request's life. `timestamp` is the StepInput::now of the call in which it happened, in seconds.
 struct RequestEvent {
   RequestEventKind kind;
@@ -74,7 +75,7 @@ struct RequestUpdate {
   RequestId id;
   std::uint32_t client_index = 0;
   std::uint32_t result_index = 0;                 // index into the plan's `scheduled`; UINT32_MAX: not caused by a result (failed KV load)
-  std::span<const TokenId> tokens;                // appended by this step
+  std::span<const TokenId> tokens;                // tokens that this step appended
   bool finished = false;                          // the request ended, or a streaming session reached the end of its input
   RequestStatus status = RequestStatus::running;  // the finished status, if `finished`
   FinishReason reason = FinishReason::stop;       // why the request ended, if `finished`
@@ -101,7 +102,7 @@ struct SpecDecodingStats {
   std::vector<std::uint64_t> num_drafted_per_position;  // [i]: number of drafts that had an (i+1)-th token
 };
 
-// vLLM's SchedulerStats. Counters cover the time since the previous stats.
+// Statistics of the scheduler (vLLM's SchedulerStats). Counters cover the time since the previous stats.
 struct SchedulerStats {
   std::uint32_t num_running = 0, num_waiting = 0;
   std::uint32_t num_deferred = 0;  // waiting requests that were passed over or are blocked (DecisionRules::block_holders_first)
@@ -124,7 +125,7 @@ struct FinishedSet {
 struct StepOutcome {
   StepId step;
   std::span<const RequestUpdate> updates;            // in the plan's order
-  std::span<const FirstAdmission> first_admissions;  // made by this step's plan
+  std::span<const FirstAdmission> first_admissions;  // first admissions in this step's plan
   std::span<const RequestId> preempted;              // requests that this step's plan preempted
   // Requests whose blocks could not be loaded. The plan's results for these requests were dropped.
   std::span<const RequestId> failed_loads;
@@ -169,8 +170,8 @@ struct CoreCounters {
   std::uint64_t num_swapped_out = 0, num_swapped_out_blocks = 0;
   std::uint64_t num_swapped_in = 0, num_swapped_in_blocks = 0, num_swapped_in_tokens = 0;
   std::uint64_t num_swaps_lost = 0;     // a transfer failed, or other requests needed the blocks that the request had kept
-  std::uint64_t num_swaps_no_slot = 0;  // not swapped out: no free slot
-  std::uint64_t num_swaps_no_gain = 0;  // not swapped out: computing is as fast (SwapChoice::measured)
+  std::uint64_t num_swaps_no_slot = 0;  // not swapped out, because no slot was free
+  std::uint64_t num_swaps_no_gain = 0;  // not swapped out, because computing is as fast (SwapChoice::measured)
   // Prefix-cache look-ups of requests that were never preempted, and of requests that resume after a preemption. Each retry of an admission
   // counts again, except under PrefillLimits.
   std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
@@ -222,9 +223,9 @@ class QUIRE_API Core {
   // Creates a core and copies the config. Errors: the errors of CoreConfig::validate(); `root_hash`; `prefix_caching_hash_algo`: this build
   // does not support the hash algorithm.
   static Result<std::unique_ptr<Core>> create(const CoreConfig& config, const CoreSeams& seams = {});
-  // Creates a core that continues from a checkpoint() of any core: from its first call on, its decisions equal those of the original. Both
-  // cores need the same configuration, and seams that give the same answers. The caller restores the state of the seams (a connector's
-  // tiers, grammars, a worker); the connector is bound to the new core. Plans that were outstanding are outstanding again
+  // Creates a core that continues from a checkpoint() of any core: from its first call on, its decisions equal the decisions of the
+  // original. Both cores need the same configuration, and seams that give the same answers. The caller restores the state of the seams (a
+  // connector's tiers, grammars, a worker); the connector is bound to the new core. Plans that were outstanding are outstanding again
   // (outstanding_plan()). The last outcome is not restored, and `sampling` is null in all restored requests.
   // Errors: the errors of create(); `checkpoint` (`invalid_argument`): the bytes are damaged, of another version or inconsistent (the
   // message has the byte or the rule); `config`: the configuration differs from the original's.
@@ -297,14 +298,14 @@ class QUIRE_API Core {
   // as freed: the caller must make the worker forget its copies.
   void reset_encoder_cache();
 
-  // Sets the costs that later decisions use.
+  // Sets the measured costs of swapping on which later decisions are based.
   void set_swap_costs(const SwapCosts& costs);
 
   // Limits the prompt tokens of later steps.
   void set_prefill_limits(const PrefillLimits& limits);
 
   [[nodiscard]] PauseState pause_state() const;
-  // Takes effect with the next schedule(). Plans in flight are applied as usual.
+  // Sets the pause state. It takes effect with the next schedule(). Plans in flight are applied as usual.
   void set_pause_state(PauseState state);
 
   // Returns and resets the stats that the next outcome would carry (vLLM's make_stats()); null without log_stats. Valid until the next

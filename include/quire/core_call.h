@@ -1,13 +1,13 @@
 #pragma once
-// The calls that may change a core, as values. CoreCall lists them all; code that records, replays or counts calls visits it. Each struct
-// has the arguments of one member of Core, and:
+// The calls that may change a core, as values. CoreCall lists all of them; code that records, replays or counts calls visits it. Each
+// struct has the arguments of one member function of Core, and:
 //
-//   kName     the member's name
-//   about()   the request or the step that the call is about, if there is one
+//   kName     the name of the member function
+//   about()   the id of the request or step that the call is about; other calls do not have it
 //   fields()  the arguments in the order of the byte form (core_calls.h), for writing and for reading
 //   make()    makes the call on a core and returns the answer
 //
-// Arguments are views. A sink may use them only during on_call(). Calls that a reader returns say how long they are valid.
+// Arguments are views. A sink may use them only during on_call(). A reader that returns calls documents how long their views are valid.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -157,7 +157,7 @@ struct ForgetBlocks {
   void make(Core& core) const { core.forget_blocks(id); }
 };
 
-// finish() with several ids.
+// Core::finish() with several ids.
 struct FinishAll {
   static constexpr const char* kName = "finish";
   std::span<const RequestId> ids{};
@@ -203,20 +203,20 @@ inline const StepPlan* play(const CoreCall& call, Core& core) {
       call);
 }
 
-// Receives each call that may change a core: first the arguments, before anything has changed, then the answer. Called on the core's
-// thread; may call only const members of the core. A call that does the work of another is reported once, under its own name.
+// Receives each call that may change a core: the arguments before anything has changed, then the answer. Called on the core's thread; may
+// call only const members of the core. A call that Core carries out through another call is reported once, under its own name.
 // set_swap_costs() and set_prefill_limits() are reported only when they change something.
 class CallSink {
  public:
   virtual ~CallSink() = default;
-  // Called once, before all others, with the core that reports its calls here.
+  // Called once, before all other functions, with the core that reports its calls to this sink.
   virtual void bind(const Core& /*core*/) {}
   virtual void on_call(const CoreCall& call) = 0;
 
-  // The answers of schedule() and of apply() (null: the result was rejected).
+  // Receive the answers of schedule() and of apply(). `outcome` is null if apply() rejected the result.
   virtual void planned(const StepPlan& /*plan*/) {}
   virtual void applied(const StepOutcome* /*outcome*/) {}
-  // The answer of every other call, as a number. Different answers, including different errors, give different numbers.
+  // Receives the answer of every other call, as a number. Different answers, including different errors, give different numbers.
   virtual void answered(std::uint64_t /*answer*/) {}
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// The configuration of a core and the calls made to it, as bytes. Together with the answers of its seams (seam_record.h) they determine all
-// its decisions.
+// Encodes the configuration of a core, and the calls made to the core, as bytes. Together with the answers of the core's seams
+// (seam_record.h) these bytes determine all decisions of the core.
 //
 //   encode(config)  ...  Core::create(*decode_core_config(bytes), seams)
 //   CoreCallWriter calls;  Core::create(config, {.calls = &calls.sink()});  ...  calls.take()
@@ -20,14 +20,14 @@
 
 namespace quire {
 
-// Returns the configuration in a compact form with a version.
+// Returns the configuration as bytes, in a compact form with a version.
 QUIRE_API std::vector<std::uint8_t> encode(const CoreConfig& config);
-// Returns the configuration that `bytes` hold. Error: `invalid_argument`, with the first wrong byte. Memory use is proportional to the size
-// of `bytes`, whatever they contain. The result is not validated: call CoreConfig::validate().
+// Returns the configuration that `bytes` encode. Error: `invalid_argument`, with the position of the first wrong byte. `bytes` may be
+// arbitrary: memory use is proportional to their size. The result is not validated: call CoreConfig::validate().
 QUIRE_API Result<CoreConfig> decode_core_config(std::span<const std::uint8_t> bytes);
 
-// Writes each call that its sink receives, without the answer and without data that the core only passes through (sampling parameters). Its
-// memory grows until take().
+// Writes each call that its sink receives as bytes, without the answer and without data that the core only passes through (sampling
+// parameters). Its memory grows until take() is called.
 class QUIRE_API CoreCallWriter {
  public:
   CoreCallWriter();
@@ -35,8 +35,8 @@ class QUIRE_API CoreCallWriter {
   CoreCallWriter(const CoreCallWriter&) = delete;
   CoreCallWriter& operator=(const CoreCallWriter&) = delete;
 
-  // Returns the sink, for Core::create. Alternatively the caller of the core calls the sink itself, with the same arguments, before each
-  // call.
+  // Returns the sink, for Core::create. Instead of passing the sink to the core, the caller of the core may call the sink itself, with the
+  // same arguments, before each call of the core.
   [[nodiscard]] CallSink& sink();
   // Returns the bytes written since the last take(). Concatenated parts form one record; the first part begins with a version.
   [[nodiscard]] std::vector<std::uint8_t> take();
@@ -46,7 +46,7 @@ class QUIRE_API CoreCallWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Makes the calls that a writer has recorded. Views of the current call are valid until the next next().
+// Reads the calls that a writer has recorded, and makes them on a core. Views of the current call are valid until the next call of next().
 class QUIRE_API CoreCallReader {
  public:
   // `bytes` must outlive the reader.
@@ -55,11 +55,11 @@ class QUIRE_API CoreCallReader {
   CoreCallReader(const CoreCallReader&) = delete;
   CoreCallReader& operator=(const CoreCallReader&) = delete;
 
-  // Reads the next call; returns false at the end. Error: `invalid_argument`, with the first wrong byte. Memory use is proportional to the
-  // size of the bytes, whatever they contain.
+  // Reads the next call. Returns false at the end. Error: `invalid_argument`, with the position of the first wrong byte. The bytes may be
+  // arbitrary: memory use is proportional to their size.
   Result<bool> next();
-  // Makes the call that was read on `core`. Returns the plan if the call was schedule(), else null. Use it only for calls that a core has
-  // accepted: a call that breaks the core's rules, such as one plan too many, stops the program.
+  // Makes the call that next() has read on `core`. Returns the plan if the call was schedule(), else null. The call must be one that a core
+  // has accepted: a call that breaks the core's rules, such as a schedule() beyond max_outstanding_plans, stops the program.
   const StepPlan* play(Core& core);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// The metrics of the engine and of its tiers: a table of rows for each struct of an EngineStats. From the rows come /metrics,
-// docs/metrics.md (tools/docs/metrics_table.py), the tiers of GET /v1/cache, and Engine.stats() of Python. /metrics writes metrics in the
-// order of the rows.
+// The metrics of the engine and of its tiers: one table for each struct of EngineStats, and one row per metric. /metrics, docs/metrics.md
+// (tools/docs/metrics_table.py), the tiers of GET /v1/cache and Python's Engine.stats() are made from the rows. /metrics writes the metrics
+// in the order of the rows.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -15,16 +15,16 @@ namespace quire {
 enum class MetricKind : std::uint8_t { counter, gauge, histogram };
 inline constexpr MetricKind kCounter = MetricKind::counter, kGauge = MetricKind::gauge, kHistogram = MetricKind::histogram;
 
-// A histogram is a pointer into the statistics that contain it.
+// The value of a metric. For a histogram, a pointer into the statistics that contain it.
 using MetricValue = std::variant<std::uint64_t, double, const HistogramSnapshot*>;
 
 struct MetricDetails {
-  const char* python = "";    // key in the dict of Python's Engine.stats(); empty: not there
-  const char* old_name = "";  // the metric is also reported under this name of version 0.1
-  const char* labels = "";    // of the sample: NAME="VALUE"
+  const char* python = "";    // key in the dict of Python's Engine.stats(); empty: the dict does not have the metric
+  const char* old_name = "";  // metrics also contain the value under this name of version 0.1; empty: no old name
+  const char* labels = "";    // labels of the sample: NAME="VALUE"
 };
 
-// A metric, or one sample of a metric with several.
+// A metric, or one sample of a metric that has several samples with different labels.
 template <class Stats>
 struct Metric {
   // Returns the value in `stats`, which must outlive the result.
@@ -42,7 +42,7 @@ struct Metric {
         source);
   }
 
-  const char* name;  // existing dashboards use it, so it must not change. Metrics of vLLM have vLLM's names
+  const char* name;  // must not change, because dashboards use it; vLLM's name, if vLLM has the metric
   MetricKind kind;
   const char* help;  // empty: another sample of the metric in the row above
   std::variant<bool Stats::*, std::uint32_t Stats::*, std::uint64_t Stats::*, double Stats::*, HistogramSnapshot Stats::*,
@@ -59,7 +59,7 @@ inline MetricValue journal_has_ended(const EngineStats& stats) {
 }
 
 // clang-format off
-// Requests, the KV cache and latencies.
+// Metrics of requests, the KV cache and latencies.
 inline constexpr auto kEngineMetrics = [] { using S = EngineStats; return std::to_array<Metric<S>>({
     {"vllm:num_requests_running", kGauge, "Current number of running requests.", &S::num_running, {.python = "num_running"}},
     {"vllm:num_requests_waiting", kGauge, "Current number of requests waiting for admission, including preempted and held-back requests.",
@@ -189,7 +189,7 @@ inline constexpr auto kResidencyMetrics = [] { using S = KvResidencyStats; retur
      "Histogram of the time between uses of sampled KV cache blocks (the last four uses), in seconds.", &S::reuse_gap_s},
 }); }();
 
-// One sample per tier. GET /v1/cache uses the names without "quire:kv_tier_" and "_total".
+// Metrics with one sample per tier. GET /v1/cache uses the names without "quire:kv_tier_" and "_total".
 inline constexpr auto kTierMetrics = [] { using S = KvTierStats; return std::to_array<Metric<S>>({
     {"quire:kv_tier_budget_bytes", kGauge, "Maximum size of the tier in bytes.", &S::budget_bytes},
     {"quire:kv_tier_slots", kGauge, "Current number of slots of the tier, each for one KV cache block.", &S::num_places,
@@ -251,7 +251,7 @@ inline constexpr auto kTierMetrics = [] { using S = KvTierStats; return std::to_
      &S::num_expired_leases},
 }); }();
 
-// The trace, KV cache events, the journal and the parts of a step.
+// Metrics of the trace, KV cache events, the journal and the parts of a step.
 inline constexpr auto kRecordMetrics = [] { using S = EngineStats; return std::to_array<Metric<S>>({
     {"quire:trace_steps_total", kCounter, "Total number of steps written to the trace.", &S::trace_steps, {.python = "trace_steps"}},
     {"quire:trace_steps_dropped_total", kCounter,

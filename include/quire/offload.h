@@ -1,6 +1,6 @@
 #pragma once
-// Types of the ledger of a lower KV tier (host memory): keys, slots, options and answers. Used by the offloading connector, the eviction
-// policies, the tiers and the Python package. Counts are blocks unless a unit is given.
+// Types of the ledger of a lower KV tier (host memory): keys, slots, options and results. A ledger records which block is in which slot.
+// Used by the offloading connector, the eviction policies, the tiers and the Python package. Counts are blocks unless a unit is given.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -37,16 +37,17 @@ enum class OffloadState : std::uint8_t {
   stored,   // can be loaded
   storing,  // its store is in flight
   coming,   // is being loaded from the tier below
-  below,    // is only in the tier below, and can be brought up
+  below,    // is only in the tier below, from which it can be copied
 };
 
 // A slot of the tier, which holds one block: 0 <= value < num_slots.
 using OffloadSlot = Id<struct OffloadSlotTag, std::uint32_t>;
 
-// lru and arc decide as vLLM's policies. arc_paper is ARC as published (Megiddo and Modha, 2003), s3fifo is S3-FIFO (Yang et al., 2023).
+// Eviction policies. lru and arc decide as vLLM's policies. arc_paper is ARC as published (Megiddo and Modha, 2003), and s3fifo is S3-FIFO
+// (Yang et al., 2023).
 enum class OffloadPolicy : std::uint8_t { lru, arc, arc_paper, s3fifo };
 
-// Parses vLLM's eviction_policy: "lru" or "arc"; also "arc_paper" and "s3fifo". Error: `eviction_policy`: unknown.
+// Parses an eviction_policy: vLLM's "lru" or "arc", or "arc_paper" or "s3fifo". Error: `eviction_policy`: the name is unknown.
 QUIRE_API Result<OffloadPolicy> parse_offload_policy(std::string_view name);
 
 // Creates a custom policy (eviction_policy.h) for slots 0 to num_slots - 1. Must not return null.
@@ -68,37 +69,39 @@ struct OffloadOptions {
 
 // Options of the offloading connector, with names and defaults from vLLM's kv_connector_extra_config.
 struct OffloadConnectorOptions {
-  std::uint64_t cpu_bytes_to_use = 0;      // size of the tier over all ranks; at least 1
-  std::uint32_t block_size = 0;            // tokens of an offloaded block, a multiple of the cache's; 0: the cache's
+  std::uint64_t cpu_bytes_to_use = 0;      // size of the tier over all ranks; must be at least 1
+  std::uint32_t block_size = 0;            // tokens of an offloaded block, a multiple of the cache's block size; 0: the cache's block size
   std::string eviction_policy = "lru";     // see parse_offload_policy()
   std::int64_t store_threshold = 0;        // see `OffloadOptions`
   std::int64_t max_tracker_size = 64'000;  // `OffloadOptions::max_tracked_keys`
   bool enable_events = false;              // `kv_events_config.enable_kv_cache_events`
-  // In vLLM a request waits while one of its blocks is being loaded for another request. It then finds that block in the prefix cache, or
-  // loads it. With this option the request also loads the block immediately, and does not depend on the other request.
+  // Makes a request also load blocks that are being loaded for another request. In vLLM the request waits instead; afterwards it finds the
+  // block in the prefix cache, or loads it. With this option it does not depend on the other request.
   bool join_loads = false;
-  // In vLLM a block can be loaded as soon as its request ends or is preempted, although its store may still be in flight. With this option
-  // it can be loaded when its store is over.
+  // Lets a block be loaded only after its store is over. In vLLM a block can be loaded as soon as its request ends or is preempted,
+  // although its store may still be in flight.
   bool hit_after_store_completes = false;
-  // Limit for cache blocks that are being stored or wait for their store: a slow tier would keep blocks of ended requests from other
+  // Limit of cache blocks that are being stored or wait for their store, because a slow tier would keep blocks of ended requests from other
   // requests. Further blocks are stored when there is room again, if their request still runs. 0: no limit.
   std::uint32_t max_storing_blocks = 0;
-  // If nearly all blocks leave the tier without a hit, only one new request in sixteen is stored, and each request that had a hit.
+  // Reduces stores while nearly all blocks leave the tier without a hit: then only one in sixteen new requests is stored, and each request
+  // that had a hit.
   bool skips_stores_on_churn = false;
-  // vLLM stores all blocks that a request fills in a step, or none, so a request larger than the tier stores nothing. With this option the
-  // leading blocks that fit are stored, and a request never evicts its own leading blocks.
+  // Stores the leading blocks that fit if not all blocks of a request fit, and never evicts a request's leading blocks for its later
+  // blocks. vLLM stores all blocks that a request fills in a step, or none, so it stores nothing of a request that is larger than the tier.
   bool stores_leading_blocks = false;
   EvictionPolicyFactory custom_policy = {};  // instead of eviction_policy
 };
 
-// Whether a tier may load and store now. Set by the engine's supervision of tiers that fail or hang; read when a request is matched.
+// Whether a tier may load and store now. The engine sets it when it monitors tiers that fail or hang; the connector reads it when a request
+// is matched.
 struct TierService {
   bool loads = true, stores = true;
 
   friend bool operator==(const TierService&, const TierService&) = default;
 };
 
-// Measured speeds for a tier's policy (KvTierPolicy::measured). 0: not known yet; while either is 0, every hit is loaded.
+// Measured speeds for a tier's policy (KvTierPolicy::measured). 0: not known yet. While one of the speeds is 0, every hit is loaded.
 struct TierCosts {
   double load_bytes_per_s = 0.0;
   double compute_tokens_per_s = 0.0;
@@ -108,18 +111,18 @@ struct TierCosts {
 
 // Totals since the start, in offloaded blocks.
 struct OffloadCounters {
-  std::uint64_t num_stored = 0, num_loaded = 0;  // planned
+  std::uint64_t num_stored = 0, num_loaded = 0;  // planned, whether or not the transfer is over
   std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
   std::uint64_t num_loaded_tokens = 0;      // prompt tokens from completed loads
-  std::uint64_t num_without_slot = 0;       // found no room; a block counts again at each further attempt
-  std::uint64_t num_deferred_by_limit = 0;  // not stored now because of `max_storing_blocks`
-  std::uint64_t num_stored_when_idle = 0;   // held back, and stored after their request ended and no other request ran or waited
+  std::uint64_t num_without_slot = 0;       // blocks for which there was no slot; a block counts again at each further attempt
+  std::uint64_t num_deferred_by_limit = 0;  // stores delayed because of `max_storing_blocks`
+  std::uint64_t num_stored_when_idle = 0;   // store delayed; stored after their request had ended and while no request ran or waited
   std::uint64_t num_skipped_for_churn = 0;  // blocks of requests that are not stored (`OffloadConnectorOptions::skips_stores_on_churn`)
-  std::uint64_t num_computed_tokens = 0;    // not loaded because computing is faster (`TierCosts`)
+  std::uint64_t num_computed_tokens = 0;    // tokens not loaded because computing is faster (`TierCosts`)
 };
 
-// The result of prepare_store. `keys[i]` goes to `slots[i]`. `evicted` keys were evicted for them, in that order. `left` keys follow `keys`
-// and found no slot. Views of the ledger, valid until its next call.
+// The result of prepare_store(). The block of `keys[i]` goes to `slots[i]`. `evicted`: the keys that were evicted for this store, in the
+// order of eviction. `left`: the keys after `keys` for which there was no slot. Views of the ledger, valid until its next call.
 struct PreparedStore {
   std::span<const OffloadKey> keys;
   std::span<const OffloadSlot> slots;
@@ -127,7 +130,7 @@ struct PreparedStore {
   std::span<const OffloadKey> left = {};
 };
 
-// An event: blocks became loadable, or left the tier (`removed`). A view of the ledger, valid until its next call.
+// An event: the blocks of `keys` can be loaded now, or with `removed` have left the tier. A view of the ledger, valid until its next call.
 struct OffloadEvent {
   std::span<const OffloadKey> keys;
   bool removed = false;

@@ -13,10 +13,10 @@ struct SavedJournal {
   std::string path;
   std::uint64_t num_bytes = 0;
   std::uint64_t num_steps = 0;
-  double covered_s = 0.0;  // engine time from its first plan to its last
+  double covered_s = 0.0;  // engine time from the first plan in the file to the last
 };
 
-// Called once: on the journal's thread, or on the caller's thread for an error found immediately.
+// Receives the result. Called once: on the journal's thread, or on the caller's thread for an error that is found immediately.
 using JournalSaveCallback = std::function<void(Result<SavedJournal>)>;
 
 }  // namespace quire

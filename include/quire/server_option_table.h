@@ -1,12 +1,12 @@
 #pragma once
-// The options of the HTTP server: a row for each scalar member of ServerOptions. A row gives the option its flag of `quire serve`, its
-// check, its name in errors, and its line in docs/options.md. The rows of a group of --help stand together, in the order of --help.
+// The options of the HTTP server: one row for each scalar member of ServerOptions. A row gives the option its flag in `quire serve`, its
+// check, its name in errors, and its line in docs/options.md. Rows of the same group of --help are adjacent, in the order of --help.
 #include "quire/base/option.h"
 #include "quire/server_options.h"
 
 namespace quire {
 
-// Upper bounds keep the total of what clients may send within the sizes that text and buffers are designed for.
+// Upper bound of sizes in bytes. It keeps sums of what clients may send within the ranges of the types that count them.
 inline constexpr std::uint64_t kMaxServerBytes = std::uint64_t{1} << 40;
 inline constexpr OptionRange kUpToOneGi{0, 1U << 30U};
 inline constexpr OptionRange kUpToOneDayMs{1, 86'400'000};

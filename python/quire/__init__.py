@@ -1,4 +1,4 @@
-"""quire decides which tokens of which requests run in each step of an LLM, and in which KV-cache blocks.
+"""quire decides which tokens of which requests run in each step of an LLM, and which KV cache blocks they use.
 
     import quire
 
@@ -8,8 +8,8 @@
         plan = core.schedule()                                             # what the worker has to run
         outcome = core.apply({r.id: [7] for r in plan.scheduled if r.samples})  # what the worker sampled
 
-`quire.vllm.Scheduler` puts the same core into vLLM: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`. `quire.Engine` is the whole
-engine, if the package contains it (the wheel of ./dev package does, pip install ./python does not).
+`quire.vllm.Scheduler` is the same core as vLLM's scheduler: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`. `quire.Engine` is the
+whole engine, if the package contains it (the wheel of ./dev package does, pip install ./python does not).
 """
 
 from typing import TYPE_CHECKING
@@ -65,7 +65,7 @@ _ENGINE_NAMES = ("Engine", "EngineConfig", "Generation", "Output", "SamplingPara
 
 
 def __getattr__(name: str):
-    if name in _ENGINE_NAMES:  # imported on first use: the core inside vLLM does not need it
+    if name in _ENGINE_NAMES:  # imported on first use, because the scheduler inside vLLM does not need it
         from quire import engine
 
         return getattr(engine, name)

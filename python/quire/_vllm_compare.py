@@ -1,5 +1,5 @@
-"""Converts the results of a vLLM scheduler to plain values, with order only where callers see it, and finds the first difference of two
-results. The oracle and the shadow use it. It imports nothing of vLLM, so it can be imported at any time.
+"""Converts the results of a vLLM scheduler to plain values and finds the first difference of two results. Orders that callers cannot see
+are removed. The oracle and the shadow use it. Imports nothing of vLLM, so it can be imported at any time.
 """
 
 from dataclasses import asdict
@@ -79,7 +79,7 @@ def plan(output) -> dict:
 
 
 def _newer(output) -> dict:
-    """Returns the fields of newer versions of vLLM."""
+    """Returns the fields that only newer versions of vLLM have."""
     if not hasattr(output, "num_spec_tokens_to_schedule"):
         return {}
     return {
@@ -91,8 +91,8 @@ def _newer(output) -> dict:
 
 
 def plan_sent(output) -> dict:
-    """Returns a SchedulerOutput that the workers have already received, without its new requests: vLLM may share a list of tokens with a
-    request, and that list grows."""
+    """Returns a SchedulerOutput that the workers have already received, without its new requests, because vLLM may share a list of tokens
+    with a request, which grows."""
     return {key: value for key, value in plan(output).items() if key != "new_reqs"}
 
 
@@ -116,7 +116,7 @@ def _output(output, decided: bool) -> tuple:
 
 
 def _cached(output) -> tuple:
-    """Returns which part of a prompt was found in caches; newer versions of vLLM report it once."""
+    """Returns how many tokens of the prompt were cached. Newer versions of vLLM report this only once."""
     if hasattr(output, "num_cached_tokens"):
         return output.num_cached_tokens, output.num_external_computed_tokens
     told = output.prefill_stats
@@ -124,12 +124,12 @@ def _cached(output) -> tuple:
 
 
 def outputs(by_client: dict, decided: bool = False) -> list:
-    """Returns the result of update_from_output: EngineCoreOutputs per client, in the dict's order. `decided` leaves out values of the
-    clock, of random numbers and of the workers, in which two schedulers of one process differ.
+    """Returns the result of update_from_output: EngineCoreOutputs per client, in the dict's order. With `decided`, omits values that depend
+    on clocks, random numbers or workers, which differ between two schedulers of one process.
     """
     items = _clients_in_order(by_client) if decided else list(by_client.items())
     told = [stats(core.scheduler_stats, decided) for _, core in items]
-    if items != list(by_client.items()):  # the client that came first has the statistics
+    if items != list(by_client.items()):  # the first client has the statistics
         told.sort(key=lambda value: value is None)
     return [
         (
@@ -145,7 +145,8 @@ def outputs(by_client: dict, decided: bool = False) -> list:
 
 
 def _is_unordered(output) -> bool:
-    """Newer versions of vLLM end requests with invalid grammars in the order of a set, after all sampled outputs."""
+    """Returns whether the order of this output is undefined: newer versions of vLLM end requests with invalid grammars in the order of a
+    set, after all sampled outputs."""
     return hasattr(output, "prefill_stats") and not output.new_token_ids and getattr(output.finish_reason, "name", "") == "ERROR"
 
 

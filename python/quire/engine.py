@@ -5,7 +5,7 @@
         for part in engine.stream([{"role": "user", "content": "Name three rivers."}], temperature=0):
             print(part.text, end="")
 
-Several threads may call it; their answers run in one batch. A call that waits lets other Python threads run.
+Several threads may call the engine; their answers are computed in one batch. A call that waits lets other Python threads run.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ def _bytes(name: str, value: str) -> int:
 
 
 class Engine:
-    """`model`: a GGUF file or a Hugging Face folder. `options`: fields of EngineConfig, the flags of `quire serve` with underscores.
+    """`model`: a GGUF file or a Hugging Face folder. `options`: fields of EngineConfig, which are the flags of `quire serve` with
+    underscores.
 
-    Raises ValueError or TypeError, naming the option, if it cannot be served; FileNotFoundError or OSError for the model's files.
+    Raises ValueError or TypeError, naming the option, if the model cannot be served with these options, and FileNotFoundError or OSError if
+    its files cannot be read.
     """
 
     def __init__(self, model, **options) -> None:
         sizes = {name: _bytes(name, options[name]) for name in SIZE_OPTIONS if isinstance(options.get(name), str)}
         self._native = NativeEngine(str(model), EngineConfig(**{**options, **sizes}))
-        self._stop = weakref.finalize(self, self._native.close, 0.0)  # also when the interpreter exits
+        self._stop = weakref.finalize(self, self._native.close, 0.0)  # also called when the interpreter exits
 
     def stream(
         self,
@@ -72,11 +74,12 @@ class Engine:
         adapter: str = "",
         **sampling,
     ) -> Generation:
-        """Begins an answer and returns the iterator of its parts. The answer is computed from now on, whether its parts are taken or not.
+        """Begins an answer and returns the iterator of its parts. The answer is computed whether its parts are taken or not.
 
-        `prompt`: text, token ids, or the messages of a chat ({"role": ..., "content": ...}) for the model's chat template. `sampling`:
-        fields of SamplingParams, instead of `params`. `adapter`: the name of a LoRA adapter; its files are read if it is not in memory.
-        Raises ValueError, naming the field, for a request that cannot be served, and RuntimeError if too many requests wait.
+        `prompt`: text, token ids, or the messages of a chat ({"role": ..., "content": ...}), which are rendered with the model's chat
+        template. `sampling`: fields of SamplingParams, instead of `params`. `adapter`: the name of a LoRA adapter, whose files are read if
+        it is not in memory. Raises ValueError, naming the field, if the request cannot be served, and RuntimeError if too many requests are
+        waiting.
         """
         if params is not None and sampling:
             raise TypeError(f"{next(iter(sampling))}: cannot be combined with params; set it in params")
@@ -85,15 +88,15 @@ class Engine:
         return native.submit(self.encode(prompt), params if params is not None else SamplingParams(**sampling), **tags)
 
     def generate(self, prompt: Prompt, params: SamplingParams | None = None, **more) -> Output:
-        """Like stream(), but waits for the whole answer. An exception during the wait (KeyboardInterrupt) aborts the answer."""
+        """Returns the whole answer of stream(). An exception while it waits (KeyboardInterrupt) aborts the answer."""
         return self.stream(prompt, params, **more).rest()
 
     def abort(self, generation: Generation) -> None:
-        """Ends an answer. Its last part has the finish reason 'abort' and what was computed by then."""
+        """Ends an answer. Its last part has the finish reason 'abort' and the tokens that were computed before."""
         generation.abort()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Returns the token ids of a prompt, in any form that stream() takes."""
+        """Returns the token ids of a prompt, which may have any form that stream() accepts."""
         native = self._open()
         if isinstance(prompt, str):
             return native.encode(prompt)
@@ -113,49 +116,54 @@ class Engine:
         return self._native.decode(list(tokens))
 
     def stats(self) -> dict[str, int]:
-        """Returns counts since the start, and the current numbers of blocks and requests. Also works after close()."""
+        """Returns counts since the start, and the current numbers of blocks and requests. May be called after close()."""
         return self._native.stats()
 
     def save_journal(self) -> dict:
-        """Writes the scheduler's last minutes (`journal_memory`) to a file for `quire replay`, in `journal_save` or `journal`.
+        """Writes the scheduler calls of the last minutes (`journal_memory`) to a file for `quire replay`, in the folder `journal_save` or
+        `journal`.
 
-        Returns {"path", "bytes", "steps", "seconds"}. Raises NotImplementedError without a folder, OSError if the file cannot be written.
+        Returns {"path", "bytes", "steps", "seconds"}. Raises NotImplementedError if no folder is set, and OSError if the file cannot be
+        written.
         """
         return self._native.save_journal()
 
     def load_adapter(self, name: str, path, replace: bool = False) -> None:
-        """Registers a LoRA adapter, a folder in PEFT's format (`enable_lora`). `replace` allows a name that is registered already.
+        """Registers a LoRA adapter, a folder in PEFT's format (`enable_lora`). With `replace`, the name may already be registered.
 
-        Raises ValueError, naming the field, for an adapter that cannot be served, and FileNotFoundError for a folder that does not exist.
+        Raises ValueError, naming the field, if the adapter cannot be served, and FileNotFoundError if the folder does not exist.
         """
         self._open().load_adapter(name, str(path), replace)
 
     def unload_adapter(self, name: str) -> None:
-        """Refuses the adapter to new requests. Requests in flight continue with it."""
+        """Removes the adapter for new requests. Requests in flight continue to use it."""
         self._open().unload_adapter(name)
 
     def adapters(self) -> list[dict]:
-        """Returns [{"name", "path", "digest", "rank", "bytes", "resident"}] by name. An adapter that is not resident is read on demand."""
+        """Returns [{"name", "path", "digest", "rank", "bytes", "resident"}], sorted by name. An adapter that is not resident is read when a
+        request needs it."""
         return self._open().adapters()
 
     def probe(self, prompt: Prompt, cache_salt: str = "", adapter: str = "") -> dict:
-        """Returns what a prompt would find now. Nothing is computed, loaded, counted or kept from eviction.
+        """Returns how many tokens of the prompt could be reused now. It computes and loads nothing, changes no statistics, and does not
+        protect blocks from eviction.
 
         The result is {"prompt_tokens", "found": {"memory": tokens, "dram": tokens, ...}, "missed_tokens", "tiers_known", "wait_s",
-        "load_s", "compute_s"}; the seconds are `None` if they have not been measured yet. Raises ValueError like stream().
+        "load_s", "compute_s"}. Times are `None` if they were not measured yet. Raises ValueError like stream().
         """
         return self._open().probe(self.encode(prompt), cache_salt, adapter)
 
     def cache_curve(self) -> list[dict]:
-        """Returns the hit rates of other cache sizes, the smallest first; "label" names the current size and the sizes of the tiers.
+        """Returns estimated hit rates at other cache sizes, smallest first. "label" names the current size and the sizes of the tiers.
 
-        [{"label", "bytes", "blocks", "hit_rate", "saved_prefill_tokens_per_s"}]. Raises NotImplementedError if no block is sampled
-        (`curve_blocks`).
+        The result is [{"label", "bytes", "blocks", "hit_rate", "saved_prefill_tokens_per_s"}]. Raises NotImplementedError if no blocks are
+        sampled (`curve_blocks`).
         """
         return self._open().cache_curve()
 
     def close(self, timeout: float = 0.0) -> int:
-        """Refuses new requests, waits up to `timeout` seconds for open requests, aborts the rest, and returns how many it aborted."""
+        """Refuses new requests, waits up to `timeout` seconds for open requests, and aborts the others. Returns the number of aborted
+        requests."""
         self._stop.detach()
         return self._native.close(timeout)
 

@@ -1,4 +1,4 @@
-// Binds `CoreConfig`: the options of the core, by name, from their tables (quire/base/core_option_table.h).
+// Binds `CoreConfig`: the options of the core, by name, from their option tables (quire/base/core_option_table.h).
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
@@ -20,7 +20,8 @@ namespace {
 
 using Class = nb::class_<CoreConfig>;
 
-// Adds the options of a table as flat options, under the names of their fields. `group_of` returns the table's group.
+// Adds the options of a table as attributes of the class, under the names of their fields. `group_of` returns the struct in a CoreConfig to
+// which the table belongs.
 template <class Table, class GroupOf>
 void bind_table(Class& c, const Table& table, const GroupOf& group_of) {
   CoreConfig sample;
@@ -73,7 +74,7 @@ void bind_lists(Class& c) {
       "Parent hash of every first block (vLLM's NONE_HASH); empty: made from the seed.");
 }
 
-// Adds one group of full attention if the caller named no group: enough to step the scheduler by hand.
+// Adds one group of full attention if the caller gave no cache group, which is enough to step the scheduler by hand.
 void default_group(CoreConfig& config) {
   FullAttentionSpec spec;
   spec.block_size = config.block_size;
@@ -105,7 +106,7 @@ void bind_config(nb::module_& m) {
           "Unlike in C++, scheduling is synchronous by default; set async_scheduling=True to change that.");
   c.def("__init__", [](nb::pointer_and_handle<CoreConfig> self, const nb::kwargs& options) { init_config(self, options); });
   visit_core_options([&](const auto& table, const auto& group_of, std::string_view group) {
-    if (group != "swap.") bind_table(c, table, group_of);  // swapping needs a host that carries out transfers
+    if (group != "swap.") bind_table(c, table, group_of);  // swapping needs a host that executes transfers
   });
   bind_lists(c);
   c.def(

@@ -1,4 +1,4 @@
-// Binds the calls of quire.Connector, and the list to which a connector adds transfers.
+// Binds quire.Connector, whose methods the core calls, and the list to which a connector adds transfers.
 #include "connector.h"
 
 #include <nanobind/stl/optional.h>
@@ -16,7 +16,7 @@
 namespace quire::python {
 namespace {
 
-// Valid only while plan_transfers() runs.
+// Valid only during plan_transfers().
 class PyTransferList {
  public:
   explicit PyTransferList(TransferList& list) : list_(&list) {}
@@ -59,7 +59,7 @@ void PyConnector::ask(Call&& call) {
     call();
   } catch (const nb::python_error& error) {
     failure_ = nb::borrow(error.value());
-  } catch (const std::exception& error) {  // an answer that cannot be converted
+  } catch (const std::exception& error) {  // the result cannot be converted
     failure_ = nb::borrow(PyExc_TypeError)(error.what());
   }
 }

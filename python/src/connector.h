@@ -1,6 +1,6 @@
 #pragma once
-// A KV connector written in Python. If it raises, the exception is raised when the core's call that asked it is over. Until then the
-// connector is not asked again, and the default answers are used.
+// A KV connector written in Python. If one of its methods raises, the exception is raised when the core's call has ended. Until then the
+// connector is not called again, and default answers are used.
 #include <nanobind/nanobind.h>
 
 #include "quire/connector.h"
@@ -23,7 +23,7 @@ class PyConnector final : public Connector {
   void step_output() override;
   bool reset() override;
 
-  // Raises the exception of the connector, if there is one. The result of the core's call becomes the exception's attribute `name`.
+  // Raises the connector's exception, if a method has raised one. The result of the core's call becomes the exception's attribute `name`.
   void raise_if_failed(const char* name, const nb::object& result);
 
  private:
@@ -31,7 +31,7 @@ class PyConnector final : public Connector {
   void ask(Call&& call);
 
   nb::object connector_;
-  nb::object failure_;  // the exception that the connector raised
+  nb::object failure_;  // exception that a method of the connector raised
 };
 
 }  // namespace quire::python

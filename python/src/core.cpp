@@ -1,4 +1,4 @@
-// Binds quire.Core: the core, stepped by hand.
+// Binds quire.Core: the core, which a Python program steps.
 #include "quire/core.h"
 
 #include <nanobind/stl/optional.h>
@@ -24,7 +24,7 @@ namespace quire::python {
 namespace {
 
 using Tokens = std::vector<TokenId>;
-using Completion = std::tuple<std::uint64_t, bool, std::vector<std::uint32_t>>;  // transfer, whether it is done, bad blocks
+using Completion = std::tuple<std::uint64_t, bool, std::vector<std::uint32_t>>;  // transfer, whether it succeeded, bad blocks
 
 Tokens tokens_of(nb::handle value) {
   Tokens tokens;
@@ -32,7 +32,7 @@ Tokens tokens_of(nb::handle value) {
   return tokens;
 }
 
-// Refuses options that have no effect on quire.Core, which neither reports their results nor asks for what they limit.
+// Refuses options that have no effect in quire.Core, because it does not report their results or does not have what they limit.
 CoreConfig refuse_options_without_effect(CoreConfig config) {
   const std::pair<const char*, bool> given[] = {{"enable_kv_events", config.report.enable_kv_events},
                                                 {"kv_metrics_sample", config.report.kv_metrics_sample > 0.0},
@@ -48,7 +48,7 @@ CoreConfig refuse_options_without_effect(CoreConfig config) {
   return config;
 }
 
-// The core for Python: it assigns ids, takes results as {id: tokens}, and raises exceptions for misuse.
+// The core for Python: assigns ids, takes results as {id: tokens}, and raises exceptions for wrong use.
 class PyCore {
  public:
   PyCore(const CoreConfig& config, const nb::object& connector)
@@ -151,7 +151,7 @@ class PyCore {
  private:
   struct PendingPlan {
     StepId step;
-    std::vector<std::pair<RequestId, bool>> scheduled;  // request, and whether it samples
+    std::vector<std::pair<RequestId, bool>> scheduled;  // request, and whether it samples a token
   };
 
   void add_pending_plan(const StepPlan& plan) {

@@ -10,8 +10,8 @@
 
 namespace quire::python {
 
-// Raises KeyError for an unknown id, NotImplementedError for a feature that this build does not have, and ValueError otherwise. The text
-// names the field and the remedy.
+// Raises KeyError for an unknown id, NotImplementedError for a feature that this build does not have, and ValueError for other errors. The
+// message names the field and the remedy.
 [[noreturn]] inline void raise(const Error& error) {
   const std::string text = error.to_string();
   switch (error.code) {

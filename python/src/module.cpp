@@ -10,7 +10,7 @@
 namespace nb = nanobind;
 
 NB_MODULE(_core, m) {
-  nb::set_leak_warnings(false);  // vLLM's engine ends its process while objects are alive
+  nb::set_leak_warnings(false);  // vLLM's engine ends its process while objects still exist
   m.doc() = "The C++ core: decides which tokens of which requests run in each step, and in which KV-cache blocks.";
   m.attr("__version__") = std::string(quire::kVersion);
   quire::python::bind_specs(m);

@@ -1,5 +1,5 @@
 #pragma once
-// The parts of the extension module; each binds its own types.
+// The parts of the extension module quire._core. Each part binds its own types.
 #include <nanobind/nanobind.h>
 
 namespace quire::python {

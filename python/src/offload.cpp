@@ -1,4 +1,4 @@
-// Binds quire.OffloadManager: which blocks a lower tier holds.
+// Binds quire.OffloadManager, which records the blocks of a lower tier.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -23,7 +23,8 @@
 namespace quire::python {
 namespace {
 
-// An eviction policy written in Python. If it raises, the manager's call continues as if it evicted nothing, and then raises the exception.
+// An eviction policy written in Python. If one of its methods raises, the manager's call continues as if the policy evicted nothing, and
+// then raises the exception.
 class PyEvictionPolicy final : public EvictionPolicy {
  public:
   PyEvictionPolicy(nb::object policy, const SlotKeys& keys, nb::object& failure)
@@ -82,7 +83,7 @@ class PyEvictionPolicy final : public EvictionPolicy {
       save_exception();
     }
   }
-  // Only the first error is kept.
+  // Saves the current Python exception. Only the first one is kept.
   void save_exception() {
     try {
       throw;
@@ -96,7 +97,7 @@ class PyEvictionPolicy final : public EvictionPolicy {
   nb::object policy_;
   const SlotKeys& keys_;
   nb::object& failure_;
-  std::map<std::uint32_t, bool> slots_;  // resident slots, and whether each is evictable
+  std::map<std::uint32_t, bool> slots_;  // slot -> whether it is evictable; contains all resident slots
 };
 
 class PyOffloadManager {
@@ -171,7 +172,7 @@ class PyOffloadManager {
     throw nb::python_error();
   }
 
-  nb::object failure_;  // the exception that the policy raised
+  nb::object failure_;  // exception that a method of the policy raised
   std::unique_ptr<OffloadManager> manager_;
 };
 

@@ -39,7 +39,7 @@ inline KeyList bytes_of_keys(std::span<const OffloadKey> keys) {
   return list;
 }
 
-// Returns one byte for each key.
+// Returns one byte per key.
 inline nb::bytes states_as_bytes(const std::vector<OffloadState>& states) {
   static_assert(sizeof(OffloadState) == 1, "Python receives each value as one byte");
   return nb::bytes(reinterpret_cast<const char*>(states.data()), states.size());

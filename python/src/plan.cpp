@@ -1,4 +1,4 @@
-// Binds plans and outcomes: what a step was planned to do, and what it did.
+// Binds plans and outcomes: the work of a step, and its results.
 #include "plan.h"
 
 #include <nanobind/stl/string.h>
@@ -11,7 +11,7 @@
 namespace quire::python {
 namespace {
 
-// Plain records with read-only Python attributes.
+// Plain copies of the core's structs, with read-only Python attributes.
 struct Plan {
   std::uint64_t step;
   nb::list scheduled, admitted, table_deltas, finished, preempted, num_common_prefix_blocks, freed_encoder_outputs, blocks_to_zero,

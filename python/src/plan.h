@@ -1,5 +1,5 @@
 #pragma once
-// Converts plans and outcomes to Python objects: copies that stay valid.
+// Converts plans and outcomes to Python objects, which are copies and stay valid.
 #include <nanobind/nanobind.h>
 
 #include "quire/core.h"

@@ -1,4 +1,4 @@
-// Binds the KV-cache specs and groups: how the layers of a model store keys, values and states.
+// Binds the specs of KV caches and the cache groups: how the layers of a model store keys, values and states.
 #include <nanobind/operators.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -13,8 +13,8 @@
 namespace quire::python {
 namespace {
 
-// The Python base of all attention specs. The variants of full attention do not derive from FullAttentionSpec in Python: the conversion to
-// the variant of specs would take them for one.
+// Base class of all attention specs in Python. The variants of full attention do not derive from FullAttentionSpec in Python, because
+// nanobind would convert them to FullAttentionSpec in the std::variant of specs.
 template <class Spec>
 using Attention = nb::class_<Spec, AttentionShape>;
 

@@ -1,5 +1,5 @@
-// Binds quire.TieredOffload and quire.BlockCopier: host memory above a folder, and copies between that memory and a KV cache that is in
-// host memory too. No thread holds the GIL here while it waits for a disk or a thread.
+// Binds quire.TieredOffload (host memory above a folder) and quire.BlockCopier (copies between this memory and a KV cache in host memory).
+// No code here holds the GIL while it waits for a disk or a thread.
 #include "quire/tiered_offload.h"
 
 #include <nanobind/ndarray.h>
@@ -24,7 +24,7 @@
 namespace quire::python {
 namespace {
 
-// One row for each block or slot.
+// One row per block or slot.
 using Pages = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Marks = nb::ndarray<std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Numbers = std::vector<std::uint64_t>;

@@ -1,4 +1,3 @@
-// Called by code that writes JSON, tables or logs piece by piece, on any thread.
 #include "base/append_format.h"
 
 #include <iterator>

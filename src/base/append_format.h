@@ -1,6 +1,6 @@
 #pragma once
-// Appends formatted text to a string. fmt::format_to with a std::back_insert_iterator does the same, but makes every file that calls it
-// compile the whole formatter (half a second each).
+// Appends formatted text to a string. fmt::format_to with a std::back_insert_iterator has the same result, but each file that calls it
+// compiles the whole formatter, which takes half a second.
 #include <fmt/format.h>
 
 #include <string>

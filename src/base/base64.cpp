@@ -26,7 +26,7 @@ std::uint32_t value_of(char letter) {
 }  // namespace
 
 std::string base64_of(std::span<const std::byte> bytes) {
-  // OpenSSL takes lengths as int.
+  // Size of a part, because OpenSSL's lengths are int.
   constexpr std::size_t kPart = std::size_t{3} << 20U;
   std::string text;
   for (std::size_t begin = 0; begin < bytes.size(); begin += kPart) {

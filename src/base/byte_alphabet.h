@@ -1,5 +1,6 @@
 #pragma once
-// GPT-2's alphabet of printable characters for bytes (bytes_to_unicode). Tokens of byte-level BPE are written in it.
+// GPT-2's alphabet, which represents each byte by a printable character (bytes_to_unicode). Byte-level BPE vocabularies store their tokens
+// in this alphabet.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -7,16 +8,16 @@
 
 namespace quire {
 
-// Maps bytes to characters and back.
+// Maps bytes to characters of the alphabet and back.
 struct ByteAlphabet {
   std::array<char32_t, 256> character{};  // by byte
-  std::array<std::int16_t, 512> byte{};   // by character; -1: it is not in the alphabet
+  std::array<std::int16_t, 512> byte{};   // by character; -1: the character is not in the alphabet
 };
 
 constexpr ByteAlphabet make_byte_alphabet() {
   ByteAlphabet alphabet;
   for (auto& byte : alphabet.byte) byte = -1;
-  char32_t stand_in = 256;  // bytes that do not print become U+0100 and following, in order
+  char32_t stand_in = 256;  // bytes that are not printable become U+0100 and the characters after it, in order
   for (unsigned byte = 0; byte < 256; ++byte) {
     const bool prints = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
     const char32_t character = prints ? byte : stand_in++;

@@ -7,8 +7,8 @@
 namespace quire {
 namespace {
 
-// Returns the folders where the group of one line may be mounted. A line of the membership is ID:CONTROLLERS:PATH. Version 2 names no
-// controllers. Version 1 mounts controllers under their names.
+// Returns the folders where the group of one membership line may be mounted. A line is ID:CONTROLLERS:PATH. In version 2, CONTROLLERS is
+// empty. Version 1 mounts each controller under its name.
 std::vector<std::string> mounts_of(std::string_view controllers, const std::string& controller, const std::string& root) {
   if (controllers.empty()) return {root, root + "/unified"};
   const std::string padded = "," + std::string(controllers) + ",";

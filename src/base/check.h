@@ -1,5 +1,5 @@
 #pragma once
-// A broken invariant stops the program with a message, in release builds too.
+// Stops the program with a message if an invariant is broken, in release builds too.
 #include <string_view>
 
 namespace quire {

@@ -11,11 +11,12 @@
 
 namespace quire {
 
-// Returns `invalid_argument` if the value is a number outside the range. `field` is its name in the error.
+// Returns `invalid_argument` if the value is a number outside the range. The error names `field`.
 [[nodiscard]] Result<void> check_option(const std::string& field, const OptionValue& value, const OptionInfo& info,
                                         const OptionRange& range);
 
-// Checks all options of a struct. `range`: which ranges of the rows. `group` stands in front of the names in errors, as in "continuum.".
+// Checks all options of a struct. `range` selects the range of each row (OptionInfo::range or core_range). In errors, names begin with
+// `group`, such as "continuum.".
 template <class Options, std::size_t kNum>
 [[nodiscard]] Result<void> check_options(const std::array<Option<Options>, kNum>& table, Options options,
                                          std::optional<OptionRange> OptionInfo::* range = &OptionInfo::range, std::string_view group = {}) {

@@ -14,7 +14,7 @@ constexpr std::string_view kBegin = "This model's maximum context length is ";
 constexpr std::string_view kRequested = " tokens. However, you requested ";
 constexpr std::string_view kAtLeast = "at least ";
 
-// Returns the number after `mark`, and removes everything up to the end of `mark` from `text`.
+// Returns the number that follows `mark`, and removes the text up to the end of `mark` from `text`.
 std::optional<std::uint64_t> number_after(std::string_view& text, std::string_view mark) {
   const std::size_t at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;

@@ -15,8 +15,8 @@
 namespace quire {
 namespace {
 
-constexpr double kDecay = 0.9;        // factor by which the sums of recent times decay per call
-constexpr double kCrowdedWait = 0.2;  // cores are crowded above this ratio of waiting to computing
+constexpr double kDecay = 0.9;        // factor by which both sums decay per call
+constexpr double kCrowdedWait = 0.2;  // the cores are crowded if waiting time exceeds this fraction of computing time
 
 double computed_s() {
   timespec time{};
@@ -48,7 +48,7 @@ CpuShare::~CpuShare() {
   if (waits_ >= 0) close(waits_);
 }
 
-// The file holds nanoseconds of computing (as of the last tick), nanoseconds of waiting, and the number of time slices.
+// Reads the thread's schedstat file: nanoseconds of computing (as of the last tick), nanoseconds of waiting, and the number of time slices.
 bool CpuShare::may_continue() {
   std::array<char, 128> text{};
   const ssize_t size = waits_ < 0 ? -1 : pread(waits_, text.data(), text.size(), 0);

@@ -22,7 +22,7 @@ void Sha256::update(std::span<const std::byte> bytes) {
 Sha256Digest Sha256::finish() {
   Sha256Digest digest;
   QUIRE_CHECK(EVP_DigestFinal_ex(context_, digest.data(), nullptr) == 1);
-  // A null type restarts the same algorithm in place.
+  // A null type restarts the context with the same algorithm.
   QUIRE_CHECK(EVP_DigestInit_ex(context_, nullptr, nullptr) == 1);
   return digest;
 }

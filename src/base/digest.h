@@ -1,5 +1,5 @@
 #pragma once
-// SHA-256 with a context that is reused: no allocation per digest.
+// Computes SHA-256 digests with a reused context, so that no digest allocates memory.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace quire {
 
 using Sha256Digest = std::array<std::uint8_t, 32>;
 
-// Computes thousands of short digests a second, for block hashes and keys. Not thread-safe: one object per thread.
+// Computes digests fast enough for thousands of short inputs per second (block hashes and keys). Not thread-safe: one object per thread.
 class Sha256 {
  public:
   Sha256();
@@ -21,7 +21,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void update(std::span<const std::byte> bytes);
-  // Returns the digest of everything since the last finish(). The object is fresh afterwards.
+  // Returns the digest of everything since the last finish(), and starts a new digest.
   Sha256Digest finish();
 
   static Sha256Digest of(std::span<const std::byte> bytes);

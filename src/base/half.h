@@ -1,5 +1,5 @@
 #pragma once
-// Conversions between f32 and the 16-bit types bf16 and f16, in plain integers.
+// Converts between f32 and the 16-bit types bf16 and f16 with integer operations.
 #include <bit>
 #include <cstdint>
 
@@ -9,7 +9,7 @@ inline float bf16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
-// Rounds to nearest even; NaN stays NaN.
+// Converts with rounding to nearest even; NaN stays NaN.
 inline std::uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
@@ -25,7 +25,7 @@ inline float f16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
 }
 
-// Drops the bits that f16 has no room for. Meant for values that are exact in f16 (is_exact_in_f16).
+// Converts by dropping the bits that do not fit into f16. For values that are exact in f16 (is_exact_in_f16).
 inline std::uint16_t float_to_f16_truncated(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);

@@ -15,12 +15,12 @@ struct ListHook {
 };
 
 template <class T, ListHook<T> T::* hook>
-// Used by one thread. An element may be in several lists, with one hook for each.
+// A list for one thread. An element may be in several lists, with one hook per list.
 class IntrusiveList {
  public:
   [[nodiscard]] bool empty() const { return first_ == nullptr; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  // Returns null if the list is empty.
+  // Return null if the list is empty.
   [[nodiscard]] T* front() const { return first_; }
   [[nodiscard]] T* back() const { return last_; }
   [[nodiscard]] static T* next(const T& element) { return (element.*hook).next; }

@@ -105,7 +105,7 @@ JsonWriter& JsonWriter::number(double value) {
   return *this;
 }
 
-// The last character of a value is a quote, a bracket, a digit, or the last letter of true, false or null.
+// Appends a comma if the last character ends a value: a quote, a bracket, a digit, or the last letter of true, false or null.
 void JsonWriter::add_comma() {
   if (out_->empty()) return;
   const char last = out_->back();

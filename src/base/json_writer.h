@@ -1,5 +1,5 @@
 #pragma once
-// Writes JSON directly into a string: streams write thousands of small objects a second.
+// Writes JSON directly into a string, without a tree of values, because streams write thousands of small objects per second.
 #include <charconv>
 #include <concepts>
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Appends `text` (valid UTF-8), escaped as Python's json.dumps does: only characters that JSON requires.
+// Appends `text` (valid UTF-8). Escapes only the characters that JSON requires, in the form of Python's json.dumps.
 void append_json_escaped(std::string& out, std::string_view text);
 // Appends the escaped text in quotes.
 void append_json_string(std::string& out, std::string_view text);
@@ -18,9 +18,9 @@ void append_json_string(std::string& out, std::string_view text);
 // Appends the shortest text that reads back as the same float. Infinities and NaN become -9999, as vLLM sends them.
 void append_json_float(std::string& out, float value);
 
-// Appends values to a string, with a comma before a value that follows another one. It has no state but the string, whose last character
-// says whether a comma is due: several writers can take turns on one string, and text before the first value (such as "data: ") may stand
-// there. The writer of a value closes what it opens.
+// Appends values to a string, with a comma between two values. The writer has no state except the string, whose last character shows
+// whether a comma is needed. Several writers can therefore write to one string in turn, and text before the first value (such as "data: ")
+// is allowed. The caller must close each object and array that it has begun.
 class JsonWriter {
  public:
   explicit JsonWriter(std::string& out) : out_(&out) {}
@@ -33,8 +33,8 @@ class JsonWriter {
   JsonWriter& end_array() { return close(']'); }
   JsonWriter& key(std::string_view name);
 
-  // Text, numbers, bools, nullptr, optional values (null if empty) and ranges of these. Of doubles the shortest text that reads back as the
-  // same double; infinities and NaN are null.
+  // Appends text, a number, a bool, nullptr, an optional value (null if empty) or a range of these. A double is written as the shortest
+  // text that reads back as the same double; infinities and NaN become null.
   template <class Value>
   JsonWriter& value(const Value& value) {
     if constexpr (std::convertible_to<const Value&, std::string_view>)
@@ -56,10 +56,10 @@ class JsonWriter {
   JsonWriter& field(std::string_view name, const Value& value) {
     return key(name).value(value);
   }
-  // `json`: the text of one value, or of several with commas between them; nothing if it is empty.
+  // Appends JSON text: one value, or several with commas between them. Appends nothing if `json` is empty.
   JsonWriter& raw(std::string_view json);
   JsonWriter& raw_field(std::string_view name, std::string_view json) { return key(name).raw(json); }
-  // Writes the number with this many digits after the point.
+  // Appends a field with a number that has `digits` digits after the decimal point.
   JsonWriter& fixed_field(std::string_view name, double value, int digits);
 
  private:
@@ -83,12 +83,12 @@ class JsonWriter {
   std::string* out_;
 };
 
-// Returns no value for an empty text, so that it is written as null.
+// Returns nullopt for an empty text, which JsonWriter writes as null.
 [[nodiscard]] inline std::optional<std::string_view> unless_empty(std::string_view text) {
   return text.empty() ? std::nullopt : std::optional(text);
 }
 
-// Returns the object whose fields `write(json)` writes.
+// Returns a JSON object. `write(json)` must write its fields.
 template <class Write>
 [[nodiscard]] std::string json_object(Write write) {
   std::string out;

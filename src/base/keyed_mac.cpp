@@ -20,7 +20,8 @@ EVP_MAC_CTX* make_hmac_context() {
   return context;
 }
 
-// OpenSSL takes a null pointer as "use the previous key". A key of one zero byte gives the same MAC as an empty key.
+// Returns the key for OpenSSL, which treats a null pointer as "use the previous key". A key of one zero byte gives the same MAC as an empty
+// key.
 std::vector<std::byte> hmac_key_of(std::span<const std::byte> key) {
   return key.empty() ? std::vector<std::byte>(1) : std::vector<std::byte>(key.begin(), key.end());
 }

@@ -1,11 +1,11 @@
 #pragma once
-// Regular expressions that split a text into words. Several file formats name or imply them.
+// Regular expressions that split a text into pre-tokens. Several file formats name or imply them.
 namespace quire {
 
-// The expression of GPT-2. GGUF names it, and tokenizer.json's ByteLevel implies it.
+// GPT-2's expression. GGUF refers to it by name, and ByteLevel in tokenizer.json implies it.
 inline constexpr const char* kGpt2Split = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The expression of Moonshot AI's models (tokenization_kimi.py).
+// The expression for Moonshot AI's models (tokenization_kimi.py).
 inline constexpr const char* kKimiSplit =
     R"([\p{Han}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"

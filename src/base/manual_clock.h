@@ -1,5 +1,5 @@
 #pragma once
-// A clock that stands still until a thread sets `now`. Any thread may do so.
+// A clock for tests and simulations that advances only when a thread sets `now`. Any thread may set it.
 #include <atomic>
 
 #include "quire/base/clock.h"

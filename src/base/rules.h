@@ -1,5 +1,6 @@
 #pragma once
-// Invariants of a data structure, written once for two uses: stop the program if one is broken, or only report which.
+// Lets a data structure state its invariants once for two uses: to stop the program if an invariant is broken, and to report which one is
+// broken.
 //
 //   const Rule* T::broken_rule() const { QUIRE_RULE(a == b, "the counts are equal"); return nullptr; }
 //   void T::check_invariants() const { check_rules(broken_rule()); }
@@ -23,7 +24,7 @@ inline void check_rules(const Rule* broken) {
 
 }  // namespace quire
 
-// For a function that returns the first broken rule: returns the rule if `condition` is false.
+// Returns the rule from the enclosing function if `condition` is false. For functions that return the first broken rule.
 #define QUIRE_RULE(condition, text)                                                     \
   do {                                                                                  \
     if (!(condition)) [[unlikely]] {                                                    \

@@ -1,5 +1,5 @@
 #pragma once
-// Gives less processor time to threads that must not slow down computing threads.
+// Reduces the CPU time of threads that must not slow down computing threads.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -17,10 +17,10 @@ inline void set_thread_nice(int nice) {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice);
 }
 
-// From now on, wake-ups of the calling thread interrupt no other thread, and no thread waits long for its core: a step is as slow as its
-// slowest thread. Kernels before 6.12 ignore the short time slice.
+// Prevents wake-ups of the calling thread from interrupting other threads, and shortens its time slice so that no thread waits long for the
+// core. (A step is as slow as its slowest thread.) Kernels before 6.12 ignore the time slice.
 inline void set_thread_batch_policy(int nice) {
-  struct {  // sched_setattr(2), which has no wrapper
+  struct {  // argument of sched_setattr(2), for which glibc has no function
     std::uint32_t size = sizeof(*this), policy = SCHED_BATCH;
     std::uint64_t flags = 0;
     std::int32_t nice = 0;

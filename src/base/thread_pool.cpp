@@ -1,6 +1,6 @@
-// A thread pool for loops that last microseconds. The engine's thread calls it, or, within a task, the pool thread that leads the task; one
-// caller at a time. Chunks are taken from one counter, so a thread that has lost its core delays only its chunk. A call takes no lock and
-// allocates no memory. Waiting threads spin for some microseconds and then sleep.
+// A thread pool for loops that take microseconds. One thread at a time calls it: the engine's thread or, within a task, the pool thread
+// that leads the task. Threads take chunks from one counter, so a thread that has lost its core delays only its current chunk. A call takes
+// no lock and allocates no memory. Waiting threads spin for some microseconds and then sleep.
 #include "base/thread_pool.h"
 
 #include <atomic>
@@ -10,16 +10,16 @@
 
 #include "base/check.h"
 
-// States of a job: none -> published (the ticket holds the number of chunks left) -> all chunks taken (the ticket's low half is 0) -> done
-// (pending is 0). The caller publishes. A thread that takes a chunk by changing the ticket may read the job: the caller cannot return from
-// run(), and so cannot write the next job, before that chunk is done. Threads that take no chunk access only the ticket.
+// States of a job: none -> published (the ticket contains the number of chunks left) -> all chunks taken (the ticket's low half is 0) ->
+// done (pending is 0). The caller publishes. A thread that has taken a chunk by changing the ticket may read the job, because the caller
+// cannot return from run() and write the next job before that chunk is done. Threads that take no chunk access only the ticket.
 //
 // States of a task, and the call that moves it:
 //   none -> offered    start()
 //   offered -> led     one thread, of the pool or in assist() or join(): it runs the task function, which calls run() for its parts
 //   led -> ended       the same thread, when the task function returns
 //   ended -> none      join()
-// The leader is thread 0 of each part. If a pool thread leads, the caller of start() helps under that thread's number, which is free then.
+// The leader is thread 0 of each part. If a pool thread leads, the caller of start() helps under that thread's number, which is then free.
 
 namespace quire {
 namespace {
@@ -36,7 +36,7 @@ void relax() {
 #endif
 }
 
-// Returns true as soon as `ready` is; false after kSpin.
+// Waits until `ready()` returns true, and returns true; returns false after kSpin.
 template <class Ready>
 bool spin_until(Ready ready) {
   constexpr int kPausesPerPoll = 16;
@@ -57,7 +57,7 @@ bool spin_until(Ready ready) {
 }  // namespace
 
 struct ThreadPool::State {
-  // The caller writes the job before the ticket, and helpers read it after the ticket: the ticket publishes it.
+  // A job. The caller writes it before it publishes the job in the ticket, and helpers read it after they have read the ticket.
   struct Job {
     Function function = nullptr;
     void* context = nullptr;
@@ -82,8 +82,8 @@ struct ThreadPool::State {
   // Runs chunks until none is left.
   void help(std::uint32_t thread) {
     std::uint64_t seen = ticket.load();
-    // A late thread sees the generation of another job in the ticket, so its exchange fails and it looks again. It takes no chunk of a job
-    // that it has not read.
+    // If the ticket has already moved on to another job, the exchange fails and the thread reads the ticket again. It therefore never takes
+    // a chunk of a job that it has not read.
     while ((seen & kChunkMask) != 0) {
       if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
       const std::uint32_t chunk = job.num_chunks - static_cast<std::uint32_t>(seen & kChunkMask);
@@ -95,8 +95,8 @@ struct ThreadPool::State {
   [[nodiscard]] bool is_offered() const { return stage.load() == kOffered; }
   [[nodiscard]] bool has_ended() const { return stage.load() == kEnded; }
 
-  // Runs the task if it is offered. Exactly one thread moves it from offered to led. Returns false if another thread leads it, or there is
-  // no task.
+  // Runs the task if it is offered, and returns true. Returns false if another thread leads the task, or if there is no task. The exchange
+  // lets exactly one thread move the task from offered to led.
   bool lead(std::uint32_t thread) {
     std::uint32_t expected = kOffered;
     if (!stage.compare_exchange_strong(expected, kLed + thread)) return false;
@@ -137,8 +137,8 @@ struct ThreadPool::State {
   }
 
   template <class Ready>
-  // The thread counts as a sleeper before its last look. A thread that makes something ready looks at the sleepers after that, so one of
-  // the two sees the other.
+  // Sleeps unless `ready` is true. The thread registers as a sleeper before its last check of `ready`. A thread that makes something ready
+  // checks for sleepers afterwards. At least one of the two therefore sees the other.
   void sleep(Ready ready) {
     const std::uint32_t seen = wakes.load();
     sleepers.fetch_add(1);
@@ -163,9 +163,9 @@ struct ThreadPool::State {
   void* context = nullptr;
   Job job;
   std::uint64_t generation = 0;
-  // All atomics use the default (sequentially consistent) order: sleep() and run() must not both miss the other.
-  alignas(64) std::atomic<std::uint64_t> ticket{0};   // generation << kChunkBits | chunks not taken
-  alignas(64) std::atomic<std::uint32_t> pending{0};  // chunks not done
+  // All atomics use the default (sequentially consistent) order, so that sleep() and run() cannot both miss each other's change.
+  alignas(64) std::atomic<std::uint64_t> ticket{0};   // generation << kChunkBits | number of chunks not taken
+  alignas(64) std::atomic<std::uint32_t> pending{0};  // number of chunks not done
   alignas(64) std::atomic<std::uint32_t> sleepers{0};
   std::atomic<std::uint32_t> wakes{0};
   std::atomic<std::uint32_t> stage{kNone};

@@ -1,17 +1,17 @@
 #pragma once
-// Fork-join over dynamic chunks, for machines that other programs use, too. Work is not split in advance: if a thread has lost its core, a
-// running thread finishes the work. Waiting threads spin briefly and then sleep.
+// Fork-join over dynamic chunks, for machines on which other programs also run. Work is not divided in advance: if a thread has lost its
+// core, the running threads do the rest. Waiting threads spin briefly and then sleep.
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 
 namespace quire {
 
-// Runs loops in parallel. Its threads spin while there is work every few microseconds and sleep otherwise. They call nothing but bodies and
-// tasks.
+// Runs loops in parallel. The pool's threads spin while work arrives every few microseconds, and sleep otherwise. They run only loop bodies
+// and tasks.
 class ThreadPool {
  public:
-  // num_threads counts the caller: ThreadPool(1) starts no thread.
+  // Creates a pool. num_threads includes the caller, so ThreadPool(1) starts no thread.
   explicit ThreadPool(std::uint32_t num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -19,8 +19,9 @@ class ThreadPool {
 
   [[nodiscard]] std::uint32_t num_threads() const;
 
-  // Calls body(begin, end, thread) over [0, count) in chunks of at most `grain`, on the caller and the pool. Returns when all are done.
-  // `thread` < num_threads() identifies the executing thread's scratch space. One caller at a time; body must not throw or call the pool.
+  // Calls body(begin, end, thread) for all of [0, count) in chunks of at most `grain`, on the caller and on the pool's threads. Returns
+  // when all chunks are done. `thread` < num_threads() identifies the scratch space of the executing thread. One caller at a time; body
+  // must not throw or call the pool.
   template <class Body>
   void parallel_for(std::uint32_t count, std::uint32_t grain, Body&& body) {
     run(
@@ -31,16 +32,16 @@ class ThreadPool {
         &body);
   }
 
-  // A task of many parallel_for() calls, which runs while the caller does something else: call start(), then assist() any number of times,
-  // then join(). Between start() and join() only the task may call parallel_for(). One thread of the pool leads the task, or the caller
-  // once it assists or joins. With one thread the caller leads.
+  // Starts a task: many parallel_for() calls that run while the caller does other work. Call start(), then assist() any number of times,
+  // then join(). Between start() and join(), only the task may call parallel_for(). One pool thread leads the task, or the caller once it
+  // calls assist() or join(). In a pool of one thread the caller leads.
   using Task = void (*)(void* context);
   void start(Task task, void* context);
-  // Computes with the other threads until the task releases the caller or has ended.
+  // Takes part in the task until the task calls release_caller() or has ended.
   void assist();
-  // Computes with the other threads until the task has ended.
+  // Takes part in the task until it has ended.
   void join();
-  // Called by the task: assist() may return, because its caller is needed elsewhere soon.
+  // Lets assist() return. Called by the task when its caller is needed elsewhere soon.
   void release_caller();
 
  private:

@@ -4,7 +4,7 @@
 
 namespace quire {
 
-// Return the text without the characters of `blanks` at the beginning, or at both ends.
+// Return the text without the characters in `blanks` at its beginning, or at both ends.
 [[nodiscard]] constexpr std::string_view trim_left(std::string_view text, std::string_view blanks = " \t\r\n") {
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(blanks)));
   return text;

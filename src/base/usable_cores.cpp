@@ -19,11 +19,12 @@ std::optional<double> read_number(const std::string& path) {
 }
 
 std::optional<double> ratio(std::optional<double> quota, std::optional<double> period) {
-  if (!quota || !period || *quota <= 0.0 || *period <= 0.0) return std::nullopt;  // version 1 has -1 for no quota
+  if (!quota || !period || *quota <= 0.0 || *period <= 0.0) return std::nullopt;  // version 1 writes -1 for no quota
   return *quota / *period;
 }
 
-// Returns the quota of a group in processors. Version 2 has one file: "max 100000" or "150000 100000". Version 1 has two files.
+// Returns the CPU quota of a group, as a number of processors. Version 2 has one file, with "max 100000" or "150000 100000". Version 1 has
+// two files.
 std::optional<double> quota_of(const std::string& folder) {
   std::ifstream in(folder + "/cpu.max");
   double quota = 0.0, period = 0.0;
@@ -43,10 +44,10 @@ std::optional<double> cgroup_cpu_quota(std::string_view membership, const std::s
   return least;
 }
 
-// Rounds up, so a container with half a processor still gets one thread.
+// Rounds the quota up, so that a container with half a processor still gets one thread.
 std::uint32_t usable_cores() {
   cpu_set_t set;
-  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;  // fails if the machine has more processors than the set holds
+  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;  // fails if the machine has more processors than fit into `set`
   std::uint32_t cores = known ? static_cast<std::uint32_t>(CPU_COUNT(&set)) : std::thread::hardware_concurrency();
   if (const auto quota = cgroup_cpu_quota(process_cgroups(), kCgroupRoot); quota && *quota < cores)
     cores = static_cast<std::uint32_t>(std::ceil(*quota));

@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// Version 1 writes a number near 2^63 for "no limit".
+// Limits from this value on mean "no limit": version 1 then writes a number near 2^63.
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60U;
 
 std::optional<std::uint64_t> read_bytes(const std::string& path) {
@@ -17,7 +17,7 @@ std::optional<std::uint64_t> read_bytes(const std::string& path) {
   return in >> value ? std::optional(value) : std::nullopt;
 }
 
-// Returns the value after a word that starts a line.
+// Returns the number that follows `field` at the start of a line.
 std::optional<std::uint64_t> read_field(const std::string& path, std::string_view field) {
   std::ifstream in(path);
   for (std::string word; in >> word;) {
@@ -37,7 +37,8 @@ std::optional<std::uint64_t> limit_of(const std::string& folder) {
   return limit && *limit < kNoLimit ? limit : std::nullopt;
 }
 
-// Returns the bytes that the limit of a group leaves. The kernel frees cached files when memory runs out, so they do not count as used.
+// Returns the number of bytes that the limit of a group leaves. Cached files do not count as used, because the kernel frees them when
+// memory runs out.
 std::optional<std::uint64_t> left_in(const std::string& folder) {
   const bool is_v2 = is_version_2(folder);
   const auto limit = limit_of(folder);

@@ -1,5 +1,5 @@
 #pragma once
-// XXH3 with 128 bits: fast and not cryptographic. A build has it if libxxhash was found.
+// XXH3 with 128 bits, which is fast and not cryptographic. Available in builds that found libxxhash.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +9,10 @@ namespace quire {
 
 using Xxh128Digest = std::array<std::uint8_t, 16>;
 
-// Returns true if this build has it; otherwise xxh3_128 must not be called.
+// Returns true if this build contains libxxhash; otherwise xxh3_128() must not be called.
 bool xxhash_available();
 
-// Returns the digest in the canonical (big-endian) form, as xxhash's tools and bindings print it.
+// Returns the digest in its canonical (big-endian) form, which the xxhash tools also print.
 Xxh128Digest xxh3_128(std::span<const std::byte> bytes);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Linked instead of xxhash.cpp where libxxhash is not installed.
+// Linked instead of xxhash.cpp if libxxhash is not installed.
 #include "base/check.h"
 #include "base/xxhash.h"
 

@@ -1,5 +1,5 @@
-// quire bench: speed of the engine itself on this machine, without HTTP. Each round submits its requests together, and a sink measures
-// them. The output is the median of the rounds, for comparisons on one machine. Runs on the main thread; the engine has a separate thread.
+// quire bench: measures the engine on this machine, without HTTP. Each round submits its requests together, and a sink measures them. The
+// output is the median of the rounds, for comparisons on one machine. Runs on the main thread; the engine has a separate thread.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// quire cache: shows what a disk tier's folder holds, verifies it against its checksums, or erases it. While it runs, the folder is locked,
-// so no server can use it. Only `drop` changes the folder, and it requires --yes.
+// quire cache: lists the blocks in a disk tier's folder, verifies their checksums, or removes them. The folder is locked meanwhile, so that
+// no server can use it. Only `drop` changes the folder, and requires --yes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>

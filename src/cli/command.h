@@ -1,5 +1,5 @@
 #pragma once
-// One subcommand of `quire`: its entry on the command line, and its body.
+// One subcommand of `quire`: its entry on the command line, and the function that runs it.
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -7,11 +7,11 @@
 
 namespace quire {
 
-// Returns the exit status, or an error that main() prints as one line.
+// Runs a subcommand. Returns the exit status, or an error that main() prints on one line.
 using CommandBody = std::function<Result<int>()>;
 
-// Result of an add_ function, which adds its subcommand to `app`. The body runs after parsing if the user named the subcommand. The body
-// owns the values of the flags through a shared_ptr that it captures.
+// The result of an add_ function, which adds a subcommand to `app`. main() runs the body after parsing, if the user named the subcommand.
+// The body owns the values of the flags through a shared_ptr that it captures.
 struct Command {
   CLI::App* app;
   CommandBody body;

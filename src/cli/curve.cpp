@@ -1,4 +1,4 @@
-// quire curve: asks a running server what other sizes of its KV cache would have found. On the main thread.
+// quire curve: shows the hit rates that other sizes of a running server's KV cache would have had. Runs on the main thread.
 #include "quire/lab/curve.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ struct CurveFlags {
   bool as_json = false;
 };
 
-// Returns a name in the answer of GET /v1/cache/curve; empty if it is null.
+// Returns a text field in the answer of GET /v1/cache/curve; empty if the field is null.
 std::string name_in(const boost::json::object& object, std::string_view key) {
   return object.at(key).is_string() ? std::string(object.at(key).get_string()) : std::string();
 }

@@ -1,5 +1,5 @@
-// quire demo: a server with little memory and synthetic clients, so that the dashboard shows activity immediately. Runs on the main thread,
-// as `quire serve` does; the clients have separate threads. Ends with a signal, or after --seconds.
+// quire demo: runs a server with little memory and synthetic clients, so that the dashboard shows activity immediately. Runs on the main
+// thread, like `quire serve`; the clients have separate threads. Ends with a signal, or after --seconds.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -33,8 +33,8 @@ struct DemoFlags {
   std::uint32_t seconds = 0;
 };
 
-// Makes the cache so small that requests wait, blocks are evicted, and some blocks are loaded from the tier again. It takes 230 MB with the
-// default model.
+// Sets defaults with so small a cache that requests wait, blocks are evicted, and some blocks are loaded from the tier again. With the
+// default model, the KV cache takes 230 MB.
 void set_demo_defaults(DemoFlags& flags) {
   flags.server.handle_signals = true;
   flags.engine.cache.num_blocks = 640;
@@ -45,7 +45,7 @@ void set_demo_defaults(DemoFlags& flags) {
   flags.kv_dram.policy = KvTierPolicy::exact;
 }
 
-// Prints the current figures from time to time, and stops the server when the time is up.
+// Prints the current counts regularly, and stops the server when the time is over.
 class DemoClock {
  public:
   DemoClock(Server& server, Engine& engine, const DemoMix& mix, std::uint32_t seconds)

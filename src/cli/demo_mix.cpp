@@ -1,5 +1,5 @@
-// The clients of `quire demo`. Each runs on a separate thread and uses the server over HTTP, as any client does. Their texts are drawn from
-// a seed, so two demos with one seed send the same texts. Their timing depends on the machine.
+// Implements the clients of `quire demo`. Each client runs on a separate thread and uses the server over HTTP, as any client does. The
+// texts are drawn from a seed, so two demos with the same seed send the same texts. The timing depends on the machine.
 #include "cli/demo_mix.h"
 
 #include <fmt/format.h>
@@ -73,13 +73,13 @@ json::object message(std::string_view role, std::string_view text) {
 
 }  // namespace
 
-// One client, which plays its part until the mix ends.
+// One client, which repeats its kind of work until the mix ends.
 class DemoClient {
  public:
   DemoClient(DemoMix& mix, std::uint64_t number) : mix_(mix), number_(number), random_(mix.options_.seed * 1000 + number) {}
 
   void run() {
-    // The clients begin at different times.
+    // Begins after a random delay, so that the clients begin at different times.
     if (!pause(0.0, 0.4 * static_cast<double>(mix_.options_.num_clients))) return;
     while (!mix_.is_stopping()) play();
   }
@@ -106,7 +106,7 @@ class DemoClient {
     }
   }
 
-  // An agent: a manual that all agents share, then a record and an answer in each turn.
+  // Plays an agent: a manual that all agents share, then a record and an answer in each turn.
   void work() {
     json::array messages = {message("system", std::string(kManual) + std::string(kManual))};
     const std::uint64_t num_turns = random_.between(3, 6);
@@ -121,7 +121,7 @@ class DemoClient {
     pause(1.0, 4.0);
   }
 
-  // A reader: one of a few long texts that never change, and two questions about it. Several readers use each text, and return to it later.
+  // Plays a reader: sends one of a few fixed long texts and two questions about it. Several readers use each text, and return to it later.
   void read() {
     const std::uint64_t number = random_.below(kTopics.size());
     Random of_text(number);
@@ -148,14 +148,14 @@ class DemoClient {
     pause(2.0, 6.0);
   }
 
-  // Stops reading in the middle of an answer.
+  // Plays a client that disconnects in the middle of an answer.
   void leave() {
     const json::array messages = {message("user", paragraph(random_, pick(random_, kTopics), random_.between(4, 20)))};
     chat(messages, {{"max_tokens", 400}, {"temperature", 0.9}}, random_.between(3, 30));
     pause(2.0, 6.0);
   }
 
-  // Returns the text of the first choice, streamed. Disconnects after `most_events` events.
+  // Sends a streamed chat request and returns the text of the first choice. Disconnects after `most_events` events.
   std::string chat(const json::array& messages, json::object fields, std::uint64_t most_events = UINT64_MAX) {
     fields["messages"] = messages;
     fields["stream"] = true;
@@ -205,7 +205,7 @@ DemoMix::DemoMix(const DemoMixOptions& options) : options_(options) {
   threads_.reserve(options.num_clients);
   for (std::uint64_t i = 0; i < options.num_clients; ++i)
     threads_.emplace_back([this, i] {
-      // A client with a broken connection ends and counts as refused.
+      // A client whose connection breaks ends, and counts as rejected.
       try {
         DemoClient(*this, i).run();
       } catch (const std::exception&) {

@@ -1,5 +1,5 @@
 #pragma once
-// Synthetic clients for `quire demo`, against a server on this machine: agents with prompts that grow in each turn, readers that return to
+// Synthetic clients for `quire demo`, which use a server on this machine: agents whose prompts grow in each turn, readers that return to
 // long texts, writers that request several answers, forms that must be JSON, and clients that disconnect in the middle of an answer.
 #include <atomic>
 #include <condition_variable>
@@ -15,16 +15,16 @@ struct DemoMixOptions {
   std::uint16_t port = 8000;
   std::uint32_t num_clients = 14;
   std::uint64_t seed = 0;
-  double pace = 1.0;             // factor for the pauses between requests
-  bool supports_schemas = true;  // the server supports answers that follow a schema
+  double pace = 1.0;             // factor of the pauses between requests
+  bool supports_schemas = true;  // the server supports structured output with a JSON schema
 };
 
 struct DemoCounts {
   std::uint64_t num_answers = 0, num_left = 0, num_refused = 0;
 };
 
-// Each client is a thread. The destructor stops the clients and joins them; they end once the server has answered or closed their
-// connections.
+// Runs each client on a separate thread. The destructor stops the clients and joins the threads, which end once the server has answered or
+// has closed their connections.
 class DemoMix {
  public:
   explicit DemoMix(const DemoMixOptions& options);
@@ -37,7 +37,7 @@ class DemoMix {
 
  private:
   friend class DemoClient;
-  // Returns false if the client must end.
+  // Sleeps for `seconds`. Returns false if the client must end.
   bool pause(double seconds);
   [[nodiscard]] bool is_stopping() const { return stopping_; }
 

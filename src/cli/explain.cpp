@@ -1,4 +1,4 @@
-// quire explain: asks a running server why a request waited, missed the cache or was preempted. On the main thread.
+// quire explain: shows why a request of a running server waited, missed the cache or was preempted. Runs on the main thread.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>

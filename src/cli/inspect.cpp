@@ -1,4 +1,5 @@
-// quire inspect: what a model is, and what fits into how much memory. Reads only the model's header.
+// quire inspect: shows the properties of a model, and how many tokens fit into a given amount of memory. Reads only the headers of the
+// model's files.
 #include <fmt/format.h>
 
 #include <algorithm>

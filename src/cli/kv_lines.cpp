@@ -7,12 +7,12 @@
 namespace quire {
 namespace {
 
-// Returns the bytes of one token in the group, while the token is in the group's window.
+// Returns the size of one token's keys and values in the group, in bytes. (Tokens outside the group's sliding window take no memory.)
 std::uint64_t bytes_per_token(const KvLayout& layout, std::size_t group) {
   return layout.group_block_bytes(group) / layout.groups[group].block_size;
 }
 
-// Returns the bytes of one request's states in a group of layers with states.
+// Returns the size in bytes of one request's states in a group of layers with states.
 std::uint64_t state_bytes(const KvLayout& layout, std::size_t group) {
   std::uint64_t bytes = 0;
   for (const std::uint32_t layer : layout.groups[group].layers) bytes += layout.layers[layer].state_bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// A sink for a program that waits for its outputs: the engine thread delivers, one other thread takes.
+// A sink for a program that waits for its outputs: the engine thread delivers outputs, and one other thread takes them.
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -14,11 +14,12 @@ class OutputQueue final : public OutputSink {
   void deliver(std::vector<RequestOutput> outputs) override {
     const std::scoped_lock lock(mutex_);
     for (RequestOutput& output : outputs) outputs_.push_back(std::move(output));
-    // Notifies with the lock held. Otherwise the other thread could take the last output and destroy this queue before the notification.
+    // Notifies while the lock is held. Otherwise the other thread could take the last output and destroy this queue before the
+    // notification.
     ready_.notify_one();
   }
 
-  // Returns everything delivered since the last call; waits until there is something.
+  // Returns all outputs since the last call. Waits until there is at least one.
   std::vector<RequestOutput> take() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [this] { return !outputs_.empty(); });

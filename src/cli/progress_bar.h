@@ -4,7 +4,7 @@
 
 namespace quire {
 
-// `done` is from 0 to 1; 1 ends the line.
+// Draws the bar at `done`, from 0 to 1. At 1 it also ends the line.
 void show_progress(std::string_view what, double done);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// quire replay: replays journals and compares every decision. On the main thread, without a model or a server; it changes no file. The exit
-// status states whether all decisions were equal, for use in scripts.
+// quire replay: replays journals and compares every decision. Runs on the main thread, without a model or a server, and changes no file.
+// The exit status states whether all decisions were equal, for use in scripts.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ std::string json_of(const std::string& path, const ReplayReport& r) {
   return out + "\n";
 }
 
-// Steps are counted from the start of the run.
+// Describes why the journal file ends. Step numbers count from the start of the run.
 std::string describe_end(const ReplayReport& r) {
   const std::uint64_t num_steps = r.last.progress.num_steps;
   if (!r.damage.empty()) return fmt::format("valid up to step {}; {}", num_steps, r.damage);
@@ -140,7 +140,7 @@ Result<int> ask_what_if(const ReplayFlags& flags) {
 Result<int> replay_all(const ReplayFlags& flags) {
   if (flags.changes()) return ask_what_if(flags);
   bool is_same = true;
-  ReplayReport before;  // previous report: files of one run follow each other
+  ReplayReport before;  // report of the previous file, which this file may continue
   for (const std::string& path : flags.paths) {
     ReplayOptions options{.before = &before};
     if (isatty(STDERR_FILENO) != 0) options.progress = [](double done) { show_progress("replay", done); };

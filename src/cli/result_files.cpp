@@ -23,13 +23,13 @@ void add_html_flag(CLI::App& command, std::string& path) {
                                           fmt::print(stderr, "quire: --svg is now --html; it writes an HTML page\n");
                                           path = given;
                                         })
-      ->group("");  // accepted for one version and not shown in --help
+      ->group("");  // old name: accepted for one version and not shown in --help
 }
 
 Result<void> write_html(const std::string& path, std::string_view json) {
   std::string page(plot_page_html());
   for (const char c : json)
-    if (c == '<')  // in JSON it occurs only in strings
+    if (c == '<')  // in JSON, '<' occurs only in strings
       page += "\\u003c";
     else
       page += c;

@@ -1,5 +1,5 @@
-// quire run: one answer, or a conversation, in the terminal. On the main thread. Answers are streamed; text goes to stdout, figures to
-// stderr.
+// quire run: generates one answer, or holds a conversation, in the terminal. Runs on the main thread. Answers are streamed to stdout, and
+// times and counts are written to stderr.
 #include <fmt/format.h>
 
 #include <csignal>
@@ -26,7 +26,7 @@ struct RunFlags {
   std::string system;
   bool raw = false;
   bool quiet = false;
-  std::string lora;  // folder of an adapter
+  std::string lora;  // folder of a LoRA adapter
   SamplingParams sampling;
 };
 
@@ -66,7 +66,7 @@ void print_now(std::string_view text) {
   std::fflush(stdout);
 }
 
-// Prints one answer with its figures and returns its text.
+// Prints one answer with its times and counts, and returns its text.
 Result<std::string> answer(const LoadedModel& model, std::vector<TokenId> prompt, const RunFlags& flags) {
   const std::size_t prompt_tokens = prompt.size();
   EngineRequest request{std::move(prompt), flags.sampling, {}};

@@ -1,5 +1,5 @@
 #pragma once
-// For commands that query a running server: its address and its answer. On the main thread.
+// Flags and requests of commands that query a running server. Used on the main thread.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
@@ -13,10 +13,11 @@ struct ServerAddress {
   std::uint16_t port = 8000;
 };
 
-// Adds --host, --port and --api-key.
+// Adds the flags --host, --port and --api-key.
 void add_server_flags(CLI::App& app, ServerAddress& server, const char* key_help);
 
-// Returns the body of a GET with status 200. Errors: no server answers (field --port), or the server refuses (`field` and `remedy`).
+// Sends a GET and returns the body of the answer. Errors: no server answers (field --port), or the status is not 200 (the error has `field`
+// and `remedy`).
 Result<std::string> get_from(const ServerAddress& server, const std::string& path, const char* field, const char* remedy);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Starts the engine of a command.
+// Starts the engine for a command.
 #include <memory>
 
 #include "quire/base/error.h"
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Loads the model, with a progress bar on a terminal. Errors name flags instead of options.
+// Loads the model and shows a progress bar on a terminal. Errors name flags instead of options.
 Result<std::unique_ptr<Engine>> start_engine(const EngineBuilder& builder);
 
 }  // namespace quire

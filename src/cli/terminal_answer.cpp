@@ -37,7 +37,7 @@ Result<TerminalAnswer> print_answer(Engine& engine, const Tokenizer& tokenizer, 
       if (!output.error.empty()) return fail(ErrorCode::invalid_argument, "request", output.error);
     }
   }
-  // An answer may end in the middle of a character.
+  // Prints the rest: an answer may end in the middle of a character.
   say(detokenizer.flush());
   answer.rest_s = seconds_since(start) - answer.first_token_s;
   return answer;

@@ -1,5 +1,5 @@
 #pragma once
-// Prints one answer of the engine while it is generated.
+// Generates one answer and prints it as it is generated.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -19,8 +19,8 @@ struct TerminalAnswer {
   double rest_s = 0.0;         // from the first token to the end
 };
 
-// Runs `request` and passes its text to `print` in pieces. `queue` must outlive the engine, and no other request in flight may deliver to
-// it.
+// Runs `request`, passes its text to `print` in pieces, and returns the answer's counts and times. `queue` must outlive the engine, and no
+// other request in flight may deliver to it.
 Result<TerminalAnswer> print_answer(Engine& engine, const Tokenizer& tokenizer, EngineRequest request, OutputQueue& queue,
                                     const std::function<void(std::string_view)>& print);
 

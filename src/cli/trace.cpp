@@ -1,4 +1,4 @@
-// quire trace: a recorded run as a table, a Perfetto trace or an HTML page that draws it.
+// quire trace: shows a recorded run as a table, as a Perfetto trace, or as an HTML page with a chart.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// Writes a traced run in Chrome's trace event format (the document "Trace Event Format"): complete events ("X") for the states of requests,
-// counters ("C") for the rest. Consecutive steps in one state become one event. Called by `quire trace`, on the main thread, with rows from
-// trace_run.cpp. Request names come from clients, so they are escaped.
+// Writes a traced run in Chrome's trace event format (document "Trace Event Format"): complete events ("X") for the states of requests, and
+// counters ("C") for all other values. Consecutive steps in the same state become one event. Called by `quire trace` on the main thread,
+// with rows from trace_run.cpp. Request names come from clients and are therefore escaped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kUsPerS = 1e6;
 
-// A request's state over some steps, and the number of tokens that it computed in them.
+// A state that a request has in consecutive steps, and the number of tokens computed in these steps.
 struct Slice {
   std::string_view name;
   std::size_t first = 0, last = 0;  // rows
@@ -38,7 +38,7 @@ class Events {
 
  private:
   [[nodiscard]] double us(std::size_t row) const { return run_.rows[row].time_s * kUsPerS; }
-  // Returns the end of a step: the start of the next step. The last step is shown as long as the step before it.
+  // Returns the end of a step, which is the start of the next step. The last step is drawn as long as the step before it.
   [[nodiscard]] double end_us(std::size_t row) const {
     if (row + 1 < run_.rows.size()) return us(row + 1);
     return us(row) + (row > 0 ? us(row) - us(row - 1) : 0.0);
@@ -49,7 +49,7 @@ class Events {
     json_.begin_object("args").field("name", text).end_object().end_object();
   }
 
-  // Returns the name of the state. A prompt is computed in chunks; from the first step of one token on, the request decodes, with or
+  // Returns the name of the state. The request is in prefill until its first step with one token, and in decode from then on, with or
   // without draft tokens.
   static std::string_view name_of(LaneState state, std::uint32_t num_tokens, bool& answers) {
     switch (state) {

@@ -1,5 +1,5 @@
-// Reads the files of a scheduler trace (docs/trace.md) into rows and lanes. Used by `quire trace`, on the main thread. Lines
-// that are not JSON are counted and skipped; the last line may be cut if the server was killed.
+// Reads the files of a scheduler trace (docs/trace.md) into rows and lanes. Used by `quire trace` on the main thread. Lines that are not
+// JSON are counted and skipped; the last line may be incomplete if the server was killed.
 #include "cli/trace_run.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ class Reader {
  public:
   Reader(std::uint64_t first_step, std::size_t max_rows) : first_step_(first_step), max_rows_(max_rows) {}
 
-  // Returns false when enough was read.
+  // Adds one line. Returns false when no more lines are needed.
   bool take(const std::string& line) {
     boost::system::error_code wrong;
     const json::value value = json::parse(line, wrong);
@@ -103,7 +103,7 @@ class Reader {
     }
   }
 
-  // Marks a waiting request as loading if the core has recorded that it waits for a tier.
+  // Marks a waiting request as loading if the record says that it waits for a tier.
   void note(const json::object& record) {
     if (text(record, "what") != "passed_over" || text(record, "cause") != "loading") return;
     const auto found = lane_of_.find(std::string(text(record, "owner")));

@@ -1,5 +1,5 @@
 #pragma once
-// Checks that the worker can execute everything that may be planned. The configuration is checked once per engine, a request on its
+// Checks that the worker can execute everything that may be planned. A configuration is checked once per engine, and a request on its
 // client's thread.
 #include "quire/base/error.h"
 #include "quire/core.h"
@@ -9,11 +9,11 @@
 
 namespace quire {
 
-// Errors: `unsupported`, with the field of the configuration that exceeds the worker's capabilities.
+// Returns `unsupported` if the configuration exceeds the worker's capabilities. The error names the field of the configuration.
 Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& worker);
-// Errors: `unsupported`, with the field of the request.
+// Returns `unsupported` if the request exceeds the worker's capabilities. The error names the field of the request.
 Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker);
-// Errors: `invalid_argument` or `unsupported`, with the name of the seam.
+// Returns `invalid_argument` or `unsupported` if a seam does not fit the worker or the configuration. The error names the seam.
 Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, const WorkerCapabilities& worker);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Implements EngineBuilder::build: an engine for a model on this machine's processors. Called once, on the thread that builds the engine;
-// the parts start their own threads. Cheap checks come first: options and tiers are checked before the weights are read, which may take
-// minutes. An error leaves only files of a tier or a trace.
+// Implements EngineBuilder::build for a model on this machine's processors. Called once, on the thread that builds the engine; the parts
+// start their own threads. Cheap checks come first: options and tiers are checked before the weights are read, which may take minutes.
+// After an error, only files of a tier or a trace may remain.
 #include "engine/create.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ std::string describe_naming(const PrefixCacheOptions& names) {
                      to_hex(names.root_hash));
 }
 
-// Returns whether blocks move from host memory to disk as they cool.
+// Returns whether host memory moves blocks to disk before it evicts them.
 bool spills_to_disk(const EngineSeams& seams) {
   return seams.kv_dram.bytes > 0 && !seams.kv_disk.folder.empty() && !seams.kv_disk.write_through &&
          seams.kv_disk.policy == KvTierPolicy::measured;
@@ -49,7 +49,7 @@ bool may_load_from_several_tiers(const EngineSeams& seams) {
   return spills_to_disk(seams) || !seams.kv_remote.address.empty() || seams.kv_peer.role != KvRole::none || seams.kv_peer_cache.is_on();
 }
 
-// Returns the option of the first configured tier other than host memory, to be named in errors.
+// Returns the option of the first configured tier other than host memory, for error texts.
 const char* field_of(const EngineSeams& seams) {
   if (!seams.kv_disk.folder.empty()) return "kv_disk";
   if (!seams.kv_remote.address.empty()) return "kv_remote";
@@ -57,8 +57,8 @@ const char* field_of(const EngineSeams& seams) {
   return seams.kv_peer_cache.is_on() ? "kv_share" : "kv_role";
 }
 
-// Opens the configured tiers, nearest first; empty: none is configured. Called before the model is loaded, so that the disk tier scans its
-// folder meanwhile.
+// Opens the configured tiers, nearest first; empty: no tier is configured. Called before the model is loaded, so that the disk tier scans
+// its folder while the model loads.
 Result<KvTiers> open_tiers(const ModelFile& file, const ResolvedEngine& resolved, const EngineSeams& seams) {
   KvTiers tiers;
   std::shared_ptr<DramTier> dram;
@@ -101,7 +101,7 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ResolvedEngine& resolved
     if (!tier) return std::unexpected(std::move(tier.error()));
     tiers.push_back(*std::move(tier));
   }
-  // The peer tier comes last: blocks of a nearer tier need not come from another server.
+  // The peer tier comes last, so that a request loads a block from another server only if no nearer tier has it.
   if (has_peers) {
     const bool loads = seams.kv_peer.role == KvRole::consumer || seams.kv_peer.role == KvRole::both;
     if (loads && seams.kv_peer.producers.empty() && seams.logger != nullptr)
@@ -115,7 +115,7 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ResolvedEngine& resolved
   return tiers;
 }
 
-// Looks up the tiers' eviction policies that are not quire's own.
+// Looks up the eviction policies of the tiers in the registry, except quire's own policies.
 Result<void> find_policies(EngineSeams& seams) {
   if (seams.choice.registry == nullptr) seams.choice.registry = std::make_shared<ConnectorRegistry>();
   const auto find = [&](auto& tier, const char* field) -> Result<void> {
@@ -147,7 +147,7 @@ Result<KvTiers> make_connectors(const ResolvedEngine& resolved, const EngineSeam
         connector,
         {.config = &resolved.core, .bytes_per_block = bytes_per_block, .is_measured = seams.choice.policy == KvTierPolicy::measured});
     if (!halves) return std::unexpected(std::move(halves.error()));
-    // Names must be unique because they label metrics.
+    // Names label metrics and must therefore be unique.
     const std::string name = unique_name(connector.name, names);
     made.push_back(std::make_shared<NamedTier>(name, *std::move(halves), seams.choice.policy, bytes_per_block));
   }

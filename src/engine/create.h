@@ -1,5 +1,5 @@
 #pragma once
-// EngineBuilder::build with an observer of the model's logits, which the public builder does not offer.
+// Implements EngineBuilder::build, with an additional observer of the model's logits that the public builder does not offer.
 #include <memory>
 
 #include "quire/engine_builder.h"
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Builds an engine like EngineBuilder::build. `observer` is called on the engine thread; it may be null, and must outlive the engine.
+// Builds an engine as EngineBuilder::build does. `observer` is called on the engine thread. It may be null, and must outlive the engine.
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options, void (*progress)(double), LogitsObserver* observer,
                                               const EngineSeams& seams = {});
 

@@ -1,5 +1,5 @@
 // Opens, checks and loads the draft model. Called once, by the thread that builds the engine. Draft tokens never change an answer. A model
-// is refused if it would be useless, or if its wrong draft tokens could not be rolled back.
+// is rejected if it would be useless, or if its rejected draft tokens could not be rolled back.
 #include "engine/draft.h"
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@ namespace quire {
 namespace {
 
 constexpr const char* kOption = "speculative_model";
-constexpr std::uint32_t kMostPadding = 128;  // models of one family may pad the embedding rows after the last token differently
+constexpr std::uint32_t kMostPadding = 128;  // models of one family may pad their vocabularies differently
 
-// Adds `path` to the message of an error, and names the option.
+// Returns the error with `path` in its message and with the name of the option.
 Error named(Error error, const std::string& path) {
   if (!error.field.empty()) error.message = fmt::format("{}: {}", error.field, error.message);
   if (!error.message.contains(path)) error.message = fmt::format("{}: {}", path, error.message);
@@ -36,7 +36,8 @@ Result<void> check_kind(const ModelInfo& draft, const std::string& path) {
   return {};
 }
 
-// bf16 is requested for the target. A draft model without bf16 weights predicts as well with int16.
+// Returns the activation mode for the draft model. If bf16 is requested for the target but the draft model has no bf16 weights, int16 is
+// used, with which the draft model predicts equally well.
 ActivationMode activations_for(const ModelInfo& draft, ActivationMode asked) {
   const bool has_bf16 = std::ranges::find(draft.held, "bf16", &WeightFormatSummary::form) != draft.held.end();
   return asked == ActivationMode::bf16 && !has_bf16 ? ActivationMode::int16 : asked;

@@ -1,6 +1,6 @@
-// The two sides of the engine. Clients' threads call submit(), fork(), append(), finish(), stats() and the operator's commands: these
-// check, queue and return, and never use the running step loop. The engine thread executes run() from the constructor to the end of stop();
-// it alone uses the core and the worker. No client call may stop the program or wait for a step.
+// Implements the two sides of the engine. Clients' threads call submit(), fork(), append(), finish(), stats() and the operator's commands.
+// These check, queue and return; they never use the step loop. The engine thread executes run() from the constructor to the end of stop(),
+// and only that thread uses the core and the worker. No client call may stop the program or wait for a step.
 #include "engine/engine_impl.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ EngineImpl::~EngineImpl() {
   stop(0.0);
 }
 
-// Releases the blocks that another server keeps for a request that is not accepted here.
+// Releases the blocks that another server keeps for a request which this server does not accept.
 void EngineImpl::decline(const std::optional<KvTransferParams>& params) const {
   if (!params) return;
   for (const auto& tier : tiers_) tier->decline(*params);
@@ -77,7 +77,7 @@ Result<RequestId> EngineImpl::submit_checked(EngineRequest request, OutputSink& 
   if (auto valid = check(request); !valid) return std::unexpected(valid.error());
   if (!request.adapter.empty() || request.adapter_lease != nullptr)
     if (auto served = check_adapters(); !served) return std::unexpected(std::move(served.error()));
-  // Checked twice: here to avoid the work below, and in Inbox::submit(), which decides.
+  // Checks for room before the work below, to avoid the work. Inbox::submit() checks again and decides.
   if (Result<void> room = inbox_.check_room(request.n, request.tags.tenant); !room) return std::unexpected(std::move(room.error()));
   Submission submission{.id = {}, .request = std::move(request), .block_keys = {}, .sink = &sink, .arrival_s = clock_->now_s()};
   submission.adapter = std::move(submission.request.adapter_lease);
@@ -150,7 +150,7 @@ void EngineImpl::probe(EngineRequest request, ProbeCallback answer) {
   inbox_.ask(ProbeQuery{std::move(submission), std::move(answer)});
 }
 
-// The journal's thread saves it; the engine thread is not involved.
+// Passes the call to the journal, whose thread writes the file. The engine thread is not involved.
 void EngineImpl::save_journal(JournalSaveCallback answer) {
   if (journal_ != nullptr) return journal_->save(std::move(answer));
   answer(fail(ErrorCode::unsupported, "journal_memory", "is 0, so no journal is kept in memory",
@@ -189,7 +189,7 @@ EngineStats EngineImpl::stats() const {
     stats = stats_;
   }
   stats.is_stopping = is_stopping_;
-  // The engine thread does not fill these in, because it never waits for threads that load adapters.
+  // The following values are added here, because the engine thread must never wait for threads that load adapters.
   if (adapters_ == nullptr) return stats;
   stats.adapters = adapters_->stats();
   stats.adapters->max_loras = resolved_.options.adapters.max_loras;
@@ -197,7 +197,7 @@ EngineStats EngineImpl::stats() const {
 }
 
 std::uint32_t EngineImpl::stop(double timeout_s) {
-  // Several threads may call stop(), including the destructor's. Later calls wait and return the same result.
+  // Several threads may call stop(), also through the destructor. Later calls wait and return the same result.
   const std::lock_guard lock(stop_mutex_);
   if (!stopped_) {
     is_stopping_ = true;
@@ -222,12 +222,12 @@ void EngineImpl::run() {
     loop_.assist();
     bool tends = false;
     for (const auto& tier : tiers_) tends |= tier->maintain(loop_.compute_tokens_per_s());
-    // The only place where the engine thread sleeps when it has no work.
+    // This is the only call in which the engine thread sleeps when it has no work.
     inbox_.take(intake, tends ? 0.0 : loop_.wait_s(), loop_.num_free_rows());
-    // Checked after the wait, so that the news that ended the wait is handled in this round.
+    // Checked after the wait, so that the update that ended the wait is handled in this round.
     if (has_updates_.exchange(false)) loop_.note_change();
     handle(intake);
-    // A closed engine cannot be resumed, so requests that a pause holds back end, too.
+    // A closed engine cannot be resumed, so requests that a pause holds back are also ended.
     if (intake.aborting || (intake.closed && controls_.is_paused() && !loop_.can_step())) num_aborted_ += loop_.abort_all();
     if (intake.closed && !loop_.has_work()) loop_.end_pins();
     if (swap_ != nullptr) loop_.set_swap_costs(swap_->costs(loop_.compute_tokens_per_s()));
@@ -236,12 +236,12 @@ void EngineImpl::run() {
     if (kv_events_ != nullptr) publish_tier_events();
     publish(intake);
     const bool awaits_transfers = loop_.awaits_transfers() && !intake.aborting;
-    // expire_leases() comes before the thread sleeps until the transfers end.
+    // Must come before the thread sleeps until the transfers end, because an open lease is a transfer.
     if (intake.closed && !loop_.has_work() && awaits_transfers)
       for (const auto& tier : tiers_) tier->expire_leases();
     if (intake.closed && !intake.has_more && !loop_.has_work() && !awaits_transfers && !loop_.has_pins()) break;
   }
-  // The tiers outlive the inbox, so they must not wake it any more.
+  // The tiers outlive the inbox, so their callbacks, which wake the inbox, are removed.
   for (const auto& tier : tiers_) tier->set_notify({});
   inbox_.set_done();
 }
@@ -276,8 +276,8 @@ void EngineImpl::handle(InboxBatch& intake) {
   }
 }
 
-// Publishes the tiers' events. Called after the step's events are published, so that a block's events in the KV cache come before its
-// events in a lower tier.
+// Publishes the tiers' events. Called after the step's events are published, so that the events of a block in the KV cache precede its
+// events in a tier.
 void EngineImpl::publish_tier_events() {
   const TierBlockFormat format{.hash_bytes = static_cast<std::uint32_t>(hash_size(resolved_.core.prefix_cache.hash)),
                                .block_size = resolved_.core.block_size};
@@ -303,7 +303,8 @@ std::optional<double> EngineImpl::load_s(const CacheProbe& probe) const {
     if (match.tier >= tiers_.size()) return std::nullopt;
     const KvTierStats tier = tiers_[match.tier]->stats();
     if (tier.load_bytes_per_s <= 0.0) return std::nullopt;
-    // Measured over the loads so far, if any: a slot may hold several blocks, and a token may have blocks in several groups.
+    // Bytes per token, measured over the loads so far if there were any. It cannot be computed, because a slot may hold several blocks, and
+    // a token may have blocks in several groups.
     const double bytes_per_token = tier.tokens_loaded > 0 ? static_cast<double>(tier.bytes_loaded) / static_cast<double>(tier.tokens_loaded)
                                                           : static_cast<double>(tier.place_bytes) / resolved_.core.block_size;
     seconds += match.num_tokens * bytes_per_token / tier.load_bytes_per_s;
@@ -321,7 +322,7 @@ EngineStats EngineImpl::stats_now() {
   return stats;
 }
 
-// Updates the statistics first, so that an output is already counted when a client sees it.
+// Publishes the results of this round. The statistics are updated first, so that an output is already counted when a client receives it.
 void EngineImpl::publish(const InboxBatch& intake) {
   inbox_.admitted(loop_.admitted());
   inbox_.prefilled(loop_.prefilled(), loop_.compute_tokens_per_s());
@@ -335,7 +336,7 @@ void EngineImpl::publish(const InboxBatch& intake) {
   log_.report(stats_);
   loop_.deliver();
   controls_.answer();
-  // Must come last: clients then get "unknown request", and the request's last output has been delivered.
+  // Must come last: from then on clients get the error "unknown request", so the request's last output must have been delivered.
   inbox_.ended(loop_.ended());
   loop_.clear_changes();
 }

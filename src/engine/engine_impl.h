@@ -1,6 +1,6 @@
 #pragma once
 // The engine around any worker. EngineBuilder (create.cpp) builds it for a model on this machine. Clients call the members of Engine from
-// any thread. The engine thread executes run(), from the constructor to the end of stop(). No client request may stop the engine.
+// any thread. The engine thread executes run() from the constructor to the end of stop(). No client request may stop the program.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -50,12 +50,12 @@ class EngineImpl final : public Engine {
   std::uint32_t stop(double timeout_s) override;
 
  private:
-  // Any thread may call the next four.
+  // Any thread may call the next four functions.
   [[nodiscard]] Result<void> check_adapters() const;
   [[nodiscard]] Result<void> check(EngineRequest& request) const;
   Result<RequestId> submit_checked(EngineRequest request, OutputSink& sink);
   void decline(const std::optional<KvTransferParams>& params) const;
-  // Only the engine thread calls the following. The constructor also calls stats_now(), before that thread exists.
+  // Only the engine thread calls the following functions. The constructor also calls stats_now(), before that thread exists.
   void run();
   void handle(InboxBatch& intake);
   void answer_watch(WatchQuery& look);
@@ -65,7 +65,7 @@ class EngineImpl final : public Engine {
   [[nodiscard]] EngineStats stats_now();
   void publish_tier_events();
 
-  // Const members never change after construction, so any thread may read them (for tiers: the pointers).
+  // Const members never change after construction, so any thread may read them. (For tiers, this applies to the pointers.)
   const ResolvedEngine resolved_;
   const WorkerCapabilities capabilities_;
   const KvTiers tiers_;
@@ -73,7 +73,7 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<AdapterRegistry> adapters_;  // may be null
   const std::shared_ptr<const Clock> clock_;
   const std::shared_ptr<KvEventPublisher> kv_events_;  // may be null
-  std::vector<KvEvent> tier_events_;                   // of one round of run()
+  std::vector<KvEvent> tier_events_;                   // events of the tiers in one round of run()
   const std::shared_ptr<CoreJournal> journal_;         // may be null
   EngineLog log_;                                      // used by the engine thread while it runs
   Inbox inbox_;

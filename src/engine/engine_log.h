@@ -1,5 +1,5 @@
 #pragma once
-// Writes log lines about the engine for operators. They never contain prompts or answers.
+// Writes log lines about the engine for operators. The lines never contain prompts or answers.
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -13,18 +13,18 @@ namespace quire {
 
 class EngineLog {
  public:
-  // With a null logger nothing is written.
+  // Creates a log. If `logger` is null, nothing is written.
   explicit EngineLog(std::shared_ptr<Logger> logger) : logger_(std::move(logger)) {}
 
   void started(const ModelInfo& model, const EngineOptions& options);
-  // Logs each tier's capacity, and a warning where one request may be larger.
+  // Logs the capacity of each tier, and a warning if one request may be larger than the tier.
   void opened(const std::vector<KvTierStats>& tiers, std::uint32_t max_model_len);
-  // Called after each step. Logs the failures since the last call.
+  // Logs the failures since the last call. Called after each step.
   void report(const EngineStats& stats);
   void stopped(const EngineStats& stats, std::uint32_t num_aborted);
 
  private:
-  // The values of a tier that were logged last, so that only changes are logged.
+  // The values of a tier that were logged last. Only changes are logged.
   struct LoggedTier {
     std::uint64_t refused = 0, failed = 0;
     bool loads_left_out = false, stores_left_out = false;

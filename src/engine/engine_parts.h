@@ -14,10 +14,10 @@
 
 namespace quire {
 
-// The LoRA adapters of an engine.
+// The LoRA adapters of an engine: the registry of all adapters, and the adapters of open requests.
 struct EngineAdapters {
   std::shared_ptr<AdapterRegistry> registry = {};  // null: no adapters are served
-  std::shared_ptr<LiveAdapters> live = {};         // the worker finds adapters here; null if `registry` is null
+  std::shared_ptr<LiveAdapters> live = {};         // the worker looks up adapters here; null if `registry` is null
 };
 
 struct EngineParts {
@@ -25,12 +25,12 @@ struct EngineParts {
   EngineSeams seams = {};
   KvTiers tiers = {};                                      // the tiers of the connector and transport in `seams`, nearest first
   std::shared_ptr<KvSwap> swap = {};                       // swap space of preempted requests; may be null
-  EngineAdapters adapters = {};                            // the worker finds them by lora_id
-  std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};  // inputs of the worker's encoder; null: it has no encoder
+  EngineAdapters adapters = {};                            // the worker looks up adapters here by lora_id
+  std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};  // inputs of the worker's encoder; null: the worker has no encoder
 };
 
-// Builds an engine and starts the engine thread. The worker must be made for `resolved`. Errors: a trace or journal that cannot be written,
-// or options that the worker cannot execute.
+// Builds an engine and starts the engine thread. The worker must have been created for `resolved`. Errors: a trace or journal cannot be
+// written, or the worker cannot execute an option.
 Result<std::unique_ptr<Engine>> make_engine(ResolvedEngine resolved, EngineParts parts);
 
 }  // namespace quire

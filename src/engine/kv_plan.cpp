@@ -1,6 +1,6 @@
 // Computes the core's configuration and the worker's KV layout from a model's layers and the memory for its cache. Called by the thread
-// that builds the engine. Model files and options are not trusted: sizes that do not fit or cannot be represented are errors that name the
-// option and a value that works.
+// that builds the engine. Model files and options are not trusted. A size that does not fit or cannot be represented is an error, which
+// names the option and a value that works.
 #include "engine/kv_plan.h"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint32_t kMaxBlocks = 1U << 24U;
 constexpr std::uint32_t kMaxStateBlock = 1U << 20U;  // in tokens
 
-// Blocks of all groups have the same page size, as in vLLM. If a state is larger than the keys and values of a block, blocks get more
-// tokens. The rest of a page after a state is padding.
+// The block size and page size, which are the same for all cache groups, as in vLLM. If a state is larger than the keys and values of a
+// block, the block size is increased. The rest of a page after a state is padding.
 struct Blocks {
   std::uint32_t block_size = 0;
   std::uint64_t page_bytes = 0;  // page size of an attention layer
@@ -96,7 +96,8 @@ Spec shape_of(const ModelInfo& model, const CacheOptions& cache, const Blocks& b
   return spec;
 }
 
-// Without prefix caching a request has one state, and one more for each draft token, so that rejected draft tokens can be rolled back.
+// Returns the spec of a layer with states. Without prefix caching, a request has one state, and one more for each draft token, so that
+// rejected draft tokens can be rolled back.
 MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   const std::uint32_t longest = options.scheduler.max_model_len;
   return {.block_size = blocks.states != MambaCacheMode::none ? blocks.block_size
@@ -112,8 +113,8 @@ MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const
 
 LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   LayerSpecs layers;
-  // The next free name. A layer that attends and keeps a state needs a second name for its state, and each cross-attention part needs a
-  // name.
+  // Number of the next unused layer name. A layer that has both attention and a state needs a second name for its state, and each
+  // cross-attention part needs a name.
   std::uint32_t num_names = model.num_layers;
   for (std::uint32_t i = 0; i < model.num_layers; ++i) {
     const LayerMemory memory = model.layer_memories.empty() ? LayerMemory::attention : model.layer_memories[i];
@@ -136,7 +137,7 @@ LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, con
   return layers;
 }
 
-// Returns the configured number of blocks, or as many as the memory holds.
+// Returns the configured number of blocks, or the number of blocks that fit into the memory.
 Result<std::uint32_t> num_blocks(const CacheOptions& cache, std::uint64_t bytes_per_block) {
   if (cache.num_blocks != 0) {
     if (cache.num_blocks >= 2 && cache.num_blocks <= kMaxBlocks) return cache.num_blocks;
@@ -152,7 +153,7 @@ Result<std::uint32_t> num_blocks(const CacheOptions& cache, std::uint64_t bytes_
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kMaxBlocks));
 }
 
-// Returns the blocks of one request that max_memory_usage_bytes() does not count.
+// Returns the number of blocks of one request that max_memory_usage_bytes() does not count: the blocks for the states of draft tokens.
 std::uint64_t num_spare_blocks(const LayerKvSpec& spec) {
   const auto* state = std::get_if<MambaSpec>(&spec);
   return state != nullptr && state->mode == MambaCacheMode::all ? state->num_speculative_blocks : 0;
@@ -177,7 +178,8 @@ Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
   const std::uint64_t bytes_per_block = make_kv_layout(*one_block, options.cache.dtype).bytes_per_block();
   const auto count = num_blocks(options.cache, bytes_per_block);
   if (!count) return std::unexpected(count.error());
-  // The memory that requests may use: without the null block, and without spare states, which plan_kv_cache() does not count.
+  // The memory that requests may use: without the null block, and without the blocks for states of draft tokens, which plan_kv_cache() does
+  // not count.
   const std::uint64_t num_set_aside = 1 + num_spare_blocks(*one_block);
   const std::int64_t usable = static_cast<std::int64_t>((*count - std::min<std::uint64_t>(*count, num_set_aside)) * bytes_per_block);
   const bool as_long_as_fits = options.scheduler.max_model_len == 0;
@@ -190,7 +192,7 @@ Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
                              .num_blocks_override = *count});
   if (!plan) return std::unexpected(std::move(plan.error()));
   if (as_long_as_fits && model.has_states() && plan->max_model_len < model.context_length) {
-    // The block of a state is as long as the longest request.
+    // A block for a state is as long as the longest request, so the plan is repeated with the resolved max_model_len.
     EngineOptions fitting = options;
     fitting.scheduler.max_model_len = plan->max_model_len;
     return plan_kv(model, fitting);
@@ -231,7 +233,7 @@ Result<KvLayout> plan_draft_kv(const ModelInfo& draft, const EngineOptions& opti
   const auto one_block = kv_cache_config(*groups, 0, {.num_blocks_override = 1});
   if (!one_block) return std::unexpected(one_block.error());
   const std::uint64_t bytes_per_block = make_kv_layout(*one_block, own.cache.dtype).bytes_per_block();
-  // A group of the target may keep only some of the tokens, so the capacity of one group alone is an upper bound.
+  // Each group's capacity alone is an upper bound, because a group may keep only some of the tokens.
   std::uint64_t num_tokens = 0;
   for (const KvGroupLayout& group : target.groups)
     num_tokens = std::max(num_tokens, std::uint64_t{target.num_blocks - 1} * group.block_size);

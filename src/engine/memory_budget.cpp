@@ -18,7 +18,8 @@ std::uint64_t add(std::uint64_t a, std::uint64_t b) {
   return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
 }
 
-// Returns cpu_bytes_to_use of a connector; 0 if it is missing or not a number. The connector itself reports errors in its parameters.
+// Returns cpu_bytes_to_use of a connector; 0 if the parameter is missing or not a number. The connector itself reports errors in its
+// parameters.
 std::uint64_t host_bytes_of(const NamedConnector& connector) {
   const auto found = connector.parameters.find(kTierBytes);
   if (found == connector.parameters.end()) return 0;
@@ -40,7 +41,7 @@ std::vector<MemoryShare> tier_shares(const EngineSeams& seams) {
 std::vector<MemoryShare> memory_shares(const EngineOptions& given, const ResolvedEngine& resolved, std::uint64_t draft_bytes,
                                        const EngineSeams& seams) {
   std::vector<MemoryShare> shares = tier_shares(seams);
-  // Packed weights of a weights cache are pages of its file, which the kernel can drop and read again.
+  // With a weights cache, packed weights are pages of its file, which the kernel can drop and read again.
   const WeightsOptions& weights = resolved.options.weights;
   if (weights.cache_folder.empty()) shares.push_back({nullptr, "weights", resolved.model.weight_bytes});
   if (weights.expert_bytes > 0) shares.push_back({"expert_memory", "experts", std::min(weights.expert_bytes, resolved.model.expert_bytes)});

@@ -1,5 +1,5 @@
 #pragma once
-// Checks options, replaces automatic values (0), and translates the options for the core and the worker, before anything large is
+// Checks options, replaces automatic values (0), and translates the options for the core and the worker. Called before anything large is
 // allocated.
 #include <cstdint>
 
@@ -16,16 +16,16 @@ namespace quire {
 struct Machine {
   std::uint32_t num_cores = 1;
   std::uint64_t available_bytes = 0;  // free memory before the model is loaded
-  std::uint64_t draft_bytes = 0;      // part of available_bytes for the weights of the draft model, if there is one
+  std::uint64_t draft_bytes = 0;      // part of available_bytes for the draft model's weights; 0: no draft model
   std::uint64_t tier_bytes = 0;       // part of available_bytes for tiers in host memory
 };
 
-// The configuration of one engine. It is computed once per start, and all parts of the engine read this value.
+// The configuration of one engine. It is computed once per start, and all parts of the engine read it.
 struct ResolvedEngine {
-  EngineOptions options;  // no value is automatic (0)
+  EngineOptions options;  // without automatic values (0)
   ModelInfo model;
-  KvLayout layout;  // of the worker's KV cache
-  CoreConfig core;  // make_engine() adds the fixes that depend on the tiers
+  KvLayout layout;  // layout of the worker's KV cache
+  CoreConfig core;  // make_engine() adds the fixes that depend on tiers
   WorkerLimits limits;
 };
 

@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Returns error `corrupt` for `field`. Its remedy is to download the file again.
+// Returns an error with code `corrupt` for `field`. Its remedy is to download the file again.
 std::unexpected<Error> damaged(std::string field, std::string message);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Each type has one function that turns a block into codes, scales and minimums; rows and floats are derived from them. Called while
-// weights are packed, on any thread, with rows of checked size. Layouts follow ggml-common.h, and results equal ggml's bit for bit. A new
-// type needs one function and one line in `kUnpackers`.
+// Converts rows of GGUF tensors to the kernel formats and to f32. Each type has one function that unpacks a block to codes, scales and
+// minimums; all conversions use this function. Called while weights are packed, on any thread, with rows of checked size. Layouts follow
+// ggml-common.h, and results equal ggml's bit for bit. A new type needs one function and one line in `kUnpackers`.
 #include "format/dequant.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ void unpack_q8_0(const std::uint8_t* in, const QuantBlock& out) {
   for (int i = 0; i < 32; ++i) out.codes[i] = in[2 + i] ^ 0x80;
 }
 
-// Writes 32 codes: the low nibble from `low`, the fifth bit from `high`, plus `bias`.
+// Writes 32 codes: four low bits from `low` and the fifth bit from `high`. Adds `bias` to each code.
 void fifth_bits_of_32(const std::uint8_t* high, const std::uint8_t* low, std::uint8_t bias, std::uint8_t* codes) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, high, sizeof(bits));
@@ -63,8 +63,8 @@ void unpack_q5_1(const std::uint8_t* in, const QuantBlock& out) {
   fifth_bits_of_32(in + 4, in + 8, 128, out.codes);
 }
 
-// The 6-bit scales and minimums of Q4_K and Q5_K. Groups 0..3 use the low six bits of bytes 0..7. For groups 4..7, bytes 8..11 hold the low
-// four bits and the top of bytes 0..7 holds the upper two.
+// A 6-bit scale and minimum of Q4_K or Q5_K. Groups 0..3 use the low six bits of bytes 0..7. For groups 4..7, bytes 8..11 hold the low four
+// bits, and the top two bits of bytes 0..7 hold the upper two.
 struct ScaleAndMinimum {
   std::uint8_t scale;
   std::uint8_t minimum;
@@ -119,8 +119,8 @@ void unpack_q2_k(const std::uint8_t* in, const QuantBlock& out) {
     for (int i = 0; i < 32; ++i) out.codes[32 * quarter + i] = 128 + bit_pair(in + 16, quarter, i);
 }
 
-// Returns a scale. It is stored as six bits with an offset of 32: bytes 0..7 hold the low four bits of groups 0..7 and 8..15, and byte 8 +
-// j % 4 holds the upper two bits of group j.
+// Returns the scale of a group. The file stores scale + 32 in six bits: bytes 0..7 hold the low four bits of groups 0..7 and 8..15, and
+// byte 8 + group % 4 holds the upper two bits.
 int q3_k_scale(const std::uint8_t* packed, int group) {
   const int low = (packed[group % 8] >> (group / 8 * 4)) & 0x0F;
   const int high = (packed[8 + group % 4] >> (group / 4 * 2)) & 3;
@@ -142,7 +142,7 @@ void unpack_q3_k(const std::uint8_t* in, const QuantBlock& out) {
   }
 }
 
-// Values of the IQ4 codes, plus 128. The steps widen away from zero.
+// The values of the IQ4 codes, plus 128. Differences between neighbours grow with the distance from zero.
 constexpr std::array<std::uint8_t, 16> kIq4Codes{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
 void unpack_iq4_nl(const std::uint8_t* in, const QuantBlock& out) {
@@ -151,7 +151,7 @@ void unpack_iq4_nl(const std::uint8_t* in, const QuantBlock& out) {
   nibbles_of_32(in + 2, out.codes);
 }
 
-// Each group has a six-bit scale with an offset of 32: the upper two bits are in a 16-bit word, the low four in a nibble.
+// Each group has a scale, stored as scale + 32 in six bits: the upper two bits are in a 16-bit word, the low four in a nibble.
 void unpack_iq4_xs(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in);
   for (int group = 0; group < 8; ++group) {
@@ -163,7 +163,8 @@ void unpack_iq4_xs(const std::uint8_t* in, const QuantBlock& out) {
   }
 }
 
-// Two halves of 128 columns. In each half, quarter q takes nibble q / 2 of 32 bytes as its low four bits, and one pair of high bits.
+// A row has two halves of 128 columns, and each half four quarters of 32 columns. Quarter q of a half takes its low four bits from nibble q
+// / 2 of 32 bytes, and its upper two bits from bit_pair().
 void unpack_q6_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in + 208);
   for (int group = 0; group < 16; ++group) {
@@ -212,7 +213,7 @@ constexpr std::array<Unpacker, 27> kUnpackers{{
     {GgmlType::nvfp4, UnpackedFormat::q8, unpack_nvfp4},
 }};
 
-// Byte offsets of a 256-column block's two units: the values that its scales and its minimums are multiples of.
+// The byte offsets of the two units of a 256-column block. Its scales are multiples of the first unit, its minimums of the second.
 struct UnitOffsets {
   GgmlType type;
   int scale;

@@ -1,8 +1,9 @@
 #pragma once
-// Unpackers turn one row of a tensor into one of the kernel formats or into floats. A new file type needs one function here.
+// Unpacks one row of a tensor to a kernel format or to floats.
 //
-// All results equal the results of ggml's reference bit for bit, except for the sign of zero: code * scale is exact in f32, and one
-// rounding follows. Callers have checked the file. A wrong size, or a type that does not unpack to the format, breaks an invariant.
+// All results equal the results of ggml's reference bit for bit, except for the sign of zero: code * scale is exact in f32, and only one
+// rounding follows. Callers must have checked the file: a wrong row size, or a type that does not unpack to the requested format, fails a
+// QUIRE_CHECK.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,11 +24,12 @@ enum class UnpackedFormat : std::uint8_t {
   q8,        // w = (code - 128) * scale + minimum, code 0..255, one scale and minimum per 16 columns
 };
 
-// Returns the format that keeps all precision: F32 and F16 -> f32, BF16 -> bf16, Q4_0 Q4_1 Q4_K -> q4, IQ4_NL IQ4_XS MXFP4 -> q4_table, the
-// other integer types -> q8. Errors: `unsupported` for all other types; the error names the type and the supported types.
+// Returns the format without loss of precision: F32 and F16 -> f32, BF16 -> bf16, Q4_0 Q4_1 Q4_K -> q4, IQ4_NL IQ4_XS MXFP4 -> q4_table,
+// the other types in supported_weight_types() -> q8. Errors: `unsupported` for all other types; the error names the type and the supported
+// types.
 Result<UnpackedFormat> unpacked_format(GgmlType type);
 
-// Returns "F32, F16, ...": all types that have an `unpacked_format`.
+// Returns "F32, F16, ...": all types for which unpacked_format() returns a format.
 std::string supported_weight_types();
 // Returns what the user can do about an unsupported type.
 std::string weight_type_remedy();

@@ -1,5 +1,6 @@
 #pragma once
-// Functions that turn one block of a GGUF tensor into codes, scales and minimums, one per type. The table in dequant.cpp lists them.
+// Unpacks one block of a GGUF tensor to codes, scales and minimums, with one function per type. The table in dequant.cpp lists the
+// functions.
 #include <cstdint>
 #include <cstring>
 
@@ -7,7 +8,7 @@
 
 namespace quire {
 
-// Outputs of one block. Types that unpack to q4 have one scale per 32 codes, other types one per 16.
+// The outputs for one block. Types that unpack to q4 or q4_table have one scale per 32 codes, other types one per 16 codes.
 struct QuantBlock {
   std::uint8_t* codes;
   float* scales;
@@ -20,7 +21,7 @@ inline float half_at(const std::uint8_t* in) {
   return f16_to_float(bits);
 }
 
-// Byte i holds columns i (low half) and i + 16 (high half).
+// Writes the codes of 32 columns. Byte i holds columns i (low four bits) and i + 16 (high four bits).
 inline void nibbles_of_32(const std::uint8_t* in, std::uint8_t* codes) {
   for (int i = 0; i < 16; ++i) {
     codes[i] = in[i] & 0x0F;
@@ -28,7 +29,7 @@ inline void nibbles_of_32(const std::uint8_t* in, std::uint8_t* codes) {
   }
 }
 
-// 8-bit formats have two scales per group of 32.
+// Sets both scales and both minimums of a group of 32, because q8 has one scale per 16 columns.
 inline void set_group_of_32(const QuantBlock& out, int group, float scale, float minimum) {
   for (int half = 0; half < 2; ++half) {
     out.scales[2 * group + half] = scale;

@@ -1,6 +1,6 @@
-// Unpacks IQ1, IQ2 and IQ3. A code selects a point of eight (or four) coordinates from a table; signs or an offset are stored separately.
-// Every coordinate is a small whole number, so 8-bit codes hold it exactly. Layouts follow ggml-common.h. Called while weights are packed,
-// on any thread.
+// Unpacks IQ1, IQ2 and IQ3. A code is an index into a table of points with eight (or four) coordinates; signs or an offset are stored
+// separately. Every coordinate is a small integer, so 8-bit codes hold it exactly. Layouts follow ggml-common.h. Called while weights are
+// packed, on any thread.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -22,7 +22,7 @@ T load(const std::uint8_t* in) {
   return value;
 }
 
-// Returns the low seven sign bits with an eighth that makes the number of set bits even.
+// Returns the low seven sign bits and an eighth bit that makes the number of set bits even.
 std::uint32_t with_sign_parity(std::uint32_t signs) {
   signs &= 127U;
   return signs | (static_cast<std::uint32_t>(std::popcount(signs)) & 1U) << 7;
@@ -43,7 +43,7 @@ void put_iq3_points(std::uint32_t first, std::uint32_t second, std::uint32_t sig
   for (int i = 0; i < 8; ++i) codes[i] = signed_code(value((points >> (3 * i)) & 7U), signs, i);
 }
 
-// Writes coordinates in units of one eighth: -1, 0 or 1, plus or minus one eighth.
+// Writes coordinates in units of 1/8. A coordinate is -1, 0 or 1, minus 1/8 if `less` and else plus 1/8.
 void put_iq1_point(std::uint32_t point, bool less, std::uint8_t* codes) {
   for (int i = 0; i < 8; ++i) {
     const int value = static_cast<int>((point >> (2 * i)) & 3U) - 1;

@@ -1,5 +1,4 @@
-// Unpacks the GGUF types with one scale per block of small numbers: ternary numbers, 4-bit floats, and bytes with an f32 scale. Layouts
-// follow ggml-common.h. Called while weights are packed, on any thread.
+// Unpacks the GGUF types Q8_K, TQ1_0, TQ2_0, MXFP4 and NVFP4. Layouts follow ggml-common.h. Called while weights are packed, on any thread.
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -24,7 +23,7 @@ float half_ue4m3(std::uint8_t bits) {
   return bits == 0x7F ? 0.0F : 0.5F * e4m3_to_float(bits & 0x7FU);
 }
 
-// Returns one of five ternary numbers that a byte stores as a fraction of 256 in base three. `power` is 3^n for number n.
+// Returns ternary digit n (0 to 4) of a byte, plus 127. The byte stores a base-3 fraction in units of 1/256. `power` is 3^n.
 std::uint8_t ternary(std::uint8_t byte, std::uint32_t power) {
   const std::uint32_t rest = (byte * power) & 255U;
   return static_cast<std::uint8_t>(127 + (rest * 3 >> 8));
@@ -39,7 +38,7 @@ void unpack_q8_k(const std::uint8_t* in, const QuantBlock& out) {
   for (int i = 0; i < 256; ++i) out.codes[i] = in[4 + i] ^ 0x80;
 }
 
-// 32 bytes hold 160 numbers, 16 bytes hold 80 and four bytes hold 16.
+// The first 32 bytes hold 160 ternary digits, the next 16 bytes hold 80, and the last four bytes hold 16.
 void unpack_tq1_0(const std::uint8_t* in, const QuantBlock& out) {
   set_all(out, half_at(in + 52));
   std::uint8_t* code = out.codes;

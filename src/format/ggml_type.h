@@ -54,19 +54,19 @@ struct GgmlTypeInfo {
   std::uint32_t block_bytes = 4;
 };
 
-// Returns nullptr if no type that this build knows has the number.
+// Returns nullptr if this build does not know a type with this number.
 const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
 
 // Returns the entry of `type`, which must be one of the enumerators.
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
 
-// Returns "Q4_K", also for types without an unpacker.
+// Returns the type's name, for example "Q4_K". Types without an unpacker have a name too.
 inline std::string_view ggml_type_name(GgmlType type) {
   return ggml_type_info(type).name;
 }
 
-// Returns the bytes of a row of `columns` elements. Errors: `corrupt` if `columns` is not a multiple of the block or the product overflows
-// 64 bits.
+// Returns the number of bytes of a row with `columns` elements. Errors: `corrupt` if `columns` is not a multiple of the block's columns or
+// if the product overflows 64 bits.
 Result<std::uint64_t> row_bytes(GgmlType type, std::uint64_t columns);
 
 }  // namespace quire

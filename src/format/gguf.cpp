@@ -29,7 +29,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Returns 0 for strings and arrays, because the file stores their size.
+// Returns the size of a value of this type in bytes. Returns 0 for strings and arrays, because the file stores the size of each.
 std::uint64_t fixed_size(GgufValueType type) {
   switch (type) {
     case GgufValueType::u8:
@@ -54,7 +54,7 @@ std::uint64_t fixed_size(GgufValueType type) {
   return 0;
 }
 
-// Reads values from the bytes in order, and never past their end.
+// Reads values from the bytes in order. Fails instead of reading past their end.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -93,7 +93,7 @@ class Reader {
 
 }  // namespace
 
-// Parses the header in one pass. The first error ends it, and the partial result is discarded.
+// Parses the header in one pass. Stops at the first error and then discards the partial result.
 class GgufParser {
  public:
   explicit GgufParser(std::span<const std::byte> bytes) : bytes_(bytes), in_(bytes) {}
@@ -145,7 +145,7 @@ class GgufParser {
                 "convert the model again with a current llama.cpp");
   }
 
-  // The header's counts reserve no memory: memory grows with the entries that are in the file.
+  // Reserves no memory for the counts that the header states: memory grows only with entries that are in the file.
   Result<void> metadata() {
     for (std::uint64_t i = 0; i < num_metadata_; ++i) {
       const auto key = in_.text();

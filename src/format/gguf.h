@@ -40,7 +40,7 @@ enum class GgufValueType : std::uint32_t {
 
 std::string_view gguf_value_type_name(GgufValueType type);
 
-// A metadata value before conversion: a view of its bytes in the file. The parser has checked its extent.
+// A metadata value that is not converted yet: a view of its bytes in the file. The parser has checked that all bytes are in the file.
 struct GgufValue {
   GgufValueType type = GgufValueType::u8;
   GgufValueType element_type = GgufValueType::u8;  // for arrays
@@ -48,12 +48,13 @@ struct GgufValue {
   std::span<const std::byte> bytes;                // scalar: its bytes; string: its characters; array: the elements in file format
 };
 
-// A matrix of rows() x columns(). A tensor of more dimensions is treated as a matrix with the product of the outer ones as rows.
+// A matrix of rows() x columns(). A tensor with more dimensions is treated as a matrix: the number of rows is the product of all dimensions
+// except the first.
 struct GgufTensor {
   std::string_view name;
   GgmlType type = GgmlType::f32;
   std::uint32_t num_dims = 0;
-  std::array<std::uint64_t, 4> dims{1, 1, 1, 1};  // in the file's order: dims[0] (the columns) runs fastest; unused ones are 1
+  std::array<std::uint64_t, 4> dims{1, 1, 1, 1};  // in the file's order: dims[0] (the columns) runs fastest; unused dimensions are 1
   std::uint64_t offset = 0;                       // bytes from the start of the tensor data
   std::span<const std::byte> data;
 
@@ -65,9 +66,9 @@ struct GgufTensor {
 class GgufFile {
  public:
   // Opens a model's file. `path` may be any part that llama-gguf-split has written; all parts are opened and appear as one file. Errors:
-  // `not_found` names a part that is not in the same folder.
+  // `not_found` if a part is not in the same folder; the error names the part.
   static Result<GgufFile> open(const std::string& path);
-  // Parses `bytes`, which it borrows. They are one file, which may be one part of a model.
+  // Parses `bytes` as one file, which may be a part of a model. Borrows `bytes`.
   static Result<GgufFile> parse(std::span<const std::byte> bytes);
 
   [[nodiscard]] std::uint32_t version() const { return version_; }
@@ -78,11 +79,11 @@ class GgufFile {
   [[nodiscard]] std::span<const std::string_view> keys() const { return keys_; }
   [[nodiscard]] const GgufValue* find(std::string_view key) const;
 
-  // T is bool, an integer, float, double, std::string_view or std::string. An integer of any width is accepted if its value fits T, and a
-  // float of either width. Errors: `corrupt` if the key is missing, has another type, or is out of T's range.
+  // Returns the value as T: bool, an integer, float, double, std::string_view or std::string. Accepts integers of any width if the value
+  // fits T, and floats of both widths. Errors: `corrupt` if the key is missing, has another type, or is out of T's range.
   template <class T>
   [[nodiscard]] Result<T> get(std::string_view key) const;
-  // Returns nullopt if the key is missing, and an error only if its value is wrong.
+  // Returns nullopt if the key is missing. Errors: `corrupt` if the value has another type or is out of T's range.
   template <class T>
   [[nodiscard]] Result<std::optional<T>> get_optional(std::string_view key) const;
   template <class T>
@@ -92,7 +93,7 @@ class GgufFile {
   template <class T>
   [[nodiscard]] Result<std::vector<T>> get_array(std::string_view key) const;
 
-  // Memory maps of open(), one per part; empty after parse().
+  // Returns the memory maps of open(), one per part. Empty after parse().
   [[nodiscard]] std::span<const MappedFile> files() const { return files_; }
 
  private:
@@ -111,7 +112,7 @@ class GgufFile {
   std::unordered_map<std::string_view, std::size_t> tensor_index_;
 };
 
-// Returns the file name of a model without its extension and without the number of a part.
+// Returns the file name of a model without its extension and without llama-gguf-split's part number.
 std::string gguf_stem(const std::string& path);
 
 namespace gguf_detail {

@@ -33,7 +33,7 @@ Result<std::uint64_t> part_number(const GgufFile& part, std::uint64_t count) {
   return number;
 }
 
-// Compares the number of tensors of all parts with the number that the header states.
+// Returns an error if all parts together do not have the number of tensors that the header states.
 Result<void> check_total(const GgufFile& whole) {
   const auto told = whole.get_optional<std::uint64_t>("split.tensors.count");
   if (!told) return std::unexpected(told.error());

@@ -1,5 +1,5 @@
-// Reads checked metadata values as C++ types. The parser has checked that the bytes exist. This file checks types and ranges; each error
-// names the key.
+// Converts metadata values to C++ types. The parser has checked that the bytes exist; this file checks types and ranges. Each error names
+// the key.
 #include <fmt/format.h>
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// Parses the JSON files of models with limits, and reads them by path. Called while a model is opened, on any thread. Boost.JSON parses.
-// This file adds limits on depth, size and duplicate keys, because the files are not trusted. It also reads Infinity and NaN, which Python
-// writes and Boost.JSON rejects.
+// Parses the JSON files of models, and reads their fields by path. Called while a model is opened, on any thread. Boost.JSON does the
+// parsing. This file adds limits on depth, size and duplicate keys, because the files are not trusted. It also accepts Infinity and NaN,
+// which Python writes and Boost.JSON rejects.
 #include "format/json.h"
 
 #include <fmt/format.h>
@@ -32,8 +32,8 @@ std::unexpected<Error> not_json(std::string_view name, const boost::json::error_
               std::string(kNotJson));
 }
 
-// Boost.JSON silently keeps the last of two equal keys. This pass only looks for duplicates: a handler of Boost's parser stores the keys of
-// each open object.
+// Finds duplicate keys, because Boost.JSON silently keeps the last of two equal keys. This handler of Boost's parser stores only the keys
+// of each open object.
 struct DuplicateFinder {
   static constexpr std::size_t max_object_size = std::size_t(-1);
   static constexpr std::size_t max_array_size = std::size_t(-1);
@@ -93,8 +93,8 @@ Result<void> check_duplicates(std::string_view text, std::string_view name, cons
               std::string(kNotJson));
 }
 
-// A number that JSON does not have, and the string of the same length that replaces it while Boost parses the text. A text that contains
-// DEL is never changed, so a stand-in cannot be a string of the file.
+// A number that JSON does not have, and the placeholder string of the same length that replaces it while Boost parses the text.
+// Placeholders consist of DEL characters. A text that contains DEL is never changed, so a placeholder cannot be a string of the file.
 struct PythonNumber {
   std::string_view word;
   std::string_view placeholder;  // with its quotes
@@ -111,7 +111,7 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// Returns nullopt if the text has no such number as a value.
+// Replaces Infinity, -Infinity and NaN by their placeholders. Returns nullopt if no value in the text is such a number.
 std::optional<std::string> with_placeholders(std::string_view text) {
   if (text.find('\x7F') != text.npos || text.find("\\u007") != text.npos) return std::nullopt;
   std::string changed(text);
@@ -130,7 +130,7 @@ std::optional<std::string> with_placeholders(std::string_view text) {
     const std::size_t begin = at;
     at += number->word.size();
     const std::size_t next = text.find_first_not_of(" \t\r\n", at);
-    if (next != text.npos && text[next] == ':') continue;  // a key must be a string
+    if (next != text.npos && text[next] == ':') continue;  // not a value but a key, which must be a string: left for the parser to reject
     changed.replace(begin, number->word.size(), number->placeholder);
     is_changed = true;
   }
@@ -147,8 +147,8 @@ const PythonNumber* find_number(const boost::json::value& text, bool as_placehol
   return found == kPythonNumbers.end() ? nullptr : found;
 }
 
-// Replaces stand-ins by their numbers, and also {"__float__": "Infinity"}, which transformers 5 writes
-// (PreTrainedConfig._encode_special_floats). The recursion depth is limited by the parser's depth limit.
+// Replaces placeholders by their numbers. Also replaces {"__float__": "Infinity"}, which transformers 5 writes
+// (PreTrainedConfig._encode_special_floats). The parser's depth limit also limits this recursion.
 void restore_numbers(boost::json::value& value, bool has_placeholders) {
   if (auto* object = value.if_object()) {
     const auto* tagged = object->size() == 1 ? object->if_contains("__float__") : nullptr;

@@ -1,7 +1,7 @@
 #pragma once
-// Thin helpers over Boost.JSON: limits, and errors that name the path of the field ("config.json: rope_scaling.factor"). Used by the
-// readers of models' files, while a model is opened, on any thread. The files are not trusted: a defect is reported as an error, never as
-// an exception.
+// Parses JSON with limits, and reports errors with the path of the field ("config.json: rope_scaling.factor"). A thin layer over
+// Boost.JSON. Used by the readers of models' files, while a model is opened, on any thread. The files are not trusted: a defect is reported
+// as an error, never as an exception.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <concepts>
@@ -31,8 +31,7 @@ inline constexpr JsonLimits kPythonJson{.python_numbers = true};
 Result<boost::json::value> parse_json(std::string_view text, std::string_view name, const JsonLimits& limits = {});
 Result<boost::json::value> read_json_file(const std::string& path, const JsonLimits& limits = {});
 
-// A value and its path. Borrows the value. A JSON null counts as absent everywhere. Cheap to copy. It stores the path so that an error deep
-// within a file can name the field.
+// A JSON value and its path, which errors name. Borrows the value. Cheap to copy. Treats a JSON null as absent, except in is_null().
 class JsonRef {
  public:
   JsonRef(const boost::json::value& value, std::string_view name) : value_(&value), name_(name) {}
@@ -52,8 +51,8 @@ class JsonRef {
   [[nodiscard]] Result<const boost::json::object*> object() const;
   [[nodiscard]] JsonRef element(std::size_t index, const boost::json::value& value) const;
 
-  // T is bool, an integer, float, double, std::string_view or std::string. Errors: `corrupt` if the value has another type or is out of T's
-  // range.
+  // Returns the value as T: bool, an integer, float, double, std::string_view or std::string. Errors: `corrupt` if the value has another
+  // type or is out of T's range.
   template <class T>
   [[nodiscard]] Result<T> as() const;
 

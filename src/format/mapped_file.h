@@ -11,8 +11,8 @@ namespace quire {
 
 // Owns the map; bytes() keeps its address when the object is moved. Immutable, so thread-safe.
 //
-// The size is the file's size at open. If the file shrinks later, the operating system kills the process on the first access past its new
-// end. A caller that reads much of a replaceable file must use read() and then check_unchanged().
+// The size is the file's size when it was opened. If the file shrinks later, the operating system kills the process on the first access
+// past the new end. A caller that reads much of a replaceable file must use read() and then check_unchanged().
 class MappedFile {
  public:
   // Errors: `not_found`, `io` (not readable, not a regular file). An empty file gives an empty span.
@@ -28,10 +28,11 @@ class MappedFile {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool contains(std::span<const std::byte> part) const;
 
-  // Copies a part of bytes() with reads of the file, not through the map. Errors: `io` if the file no longer covers the part.
+  // Copies `part`, which lies in bytes(), from the file with read calls instead of through the map. Errors: `io` if the file has become too
+  // short.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
 
-  // Returns a text that identifies the file and its last change in the file system. The text changes after any write.
+  // Returns a text that identifies the file and its last modification. The text changes after any write to the file.
   [[nodiscard]] std::string identity() const;
 
   // Returns error `io` if the file has been truncated or rewritten since it was opened.

@@ -10,7 +10,7 @@ std::string with_tool_use(std::string by_default, std::string tool_use) {
   // Jinja removes one line feed from the end of a template.
   for (std::string* text : {&by_default, &tool_use})
     if (text->ends_with('\n')) text->pop_back();
-  // "+" keeps the white space next to a tag.
+  // "+" keeps the white space before and after a tag.
   return "{%+ if tools +%}" + tool_use + "{%+ else +%}" + by_default + "{%+ endif +%}";
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kGroup = 32;
 constexpr std::size_t kGroupsPerUnit = 256 / kGroup;
 
-// Returns the nearest f16 value; ties go to the even one.
+// Returns the nearest f16 value; ties round to the even mantissa.
 float nearest_f16(float value) {
   const std::uint16_t below = float_to_f16_truncated(value);
   const auto above = static_cast<std::uint16_t>(below + 1);
@@ -24,14 +24,14 @@ float nearest_f16(float value) {
   return to_high < to_low || (below & 1U) != 0 ? high : low;
 }
 
-// A line w = scale * code + minimum.
+// Maps codes to weights: w = scale * code + minimum.
 struct Line {
   float scale = 0.0F, minimum = 0.0F;
 
   [[nodiscard]] float inverse() const { return scale == 0.0F ? 0.0F : 1.0F / scale; }
 };
 
-// Four floats at a time, in a vector that every 64-bit processor has.
+// A vector of four floats, which every 64-bit processor supports.
 using Lanes [[gnu::vector_size(16)]] = float;
 using IntLanes [[gnu::vector_size(16)]] = std::int32_t;
 constexpr std::size_t kLanes = 4;
@@ -50,7 +50,7 @@ IntLanes codes_of(Lanes values, const Line& line, float inverse) {
   return __builtin_convertvector((above < most ? above : most) + 0.5F, IntLanes);
 }
 
-// Sums over a group's values and the codes that a line assigns to them.
+// Sums over a group's values and their codes.
 struct Sums {
   float codes = 0.0F, squares = 0.0F, values = 0.0F, products = 0.0F, error = 0.0F;
 };
@@ -75,8 +75,9 @@ Sums sums_of(const float* values, const Line& line) {
   return {sum_of(codes), sum_of(squares), sum_of(sums), sum_of(products), sum_of(error)};
 }
 
-// Returns the line with the least squared error. It starts from three ranges: a little wider than the values' range, equal, and a little
-// narrower, which clips the extremes. Each start is refined by least squares through its codes, which gives new codes, `kFits` times.
+// Returns the line with the least squared error. Tries three initial lines: one whose codes cover a little more than the range of the
+// values, one that covers the range exactly, and one that clips the extremes. Refines each line `kFits` times: computes the codes of the
+// values and fits the line to them by least squares.
 Line best_line(std::span<const float> values) {
   const auto [least, most] = std::ranges::minmax_element(values);
   if (*least == *most) return {0.0F, *least};
@@ -102,7 +103,7 @@ Line best_line(std::span<const float> values) {
   return best;
 }
 
-// Returns the unit for which `largest` is 127 units.
+// Returns the unit for which `largest` is the multiple 127.
 float unit_of(float largest) {
   return nearest_f16(largest / 127.0F);
 }

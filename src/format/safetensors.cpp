@@ -34,7 +34,7 @@ constexpr std::array<Dtype, 22> kDtypes{{
     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},    {"C64", 64}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
 }};
 
-// Returns the bytes of the tensor's data, from its shape and element type.
+// Returns the number of bytes of the tensor's data, computed from its shape and element type.
 Result<std::uint64_t> expected_bytes(const SafetensorsTensor& tensor, const std::string& field) {
   const auto* dtype = std::ranges::find(kDtypes, std::string_view(tensor.dtype), &Dtype::name);
   if (dtype == kDtypes.end()) return fail(ErrorCode::unsupported, field, "unknown element type " + in_quotes(tensor.dtype));
@@ -112,7 +112,7 @@ Result<Layout> split_header(std::span<const std::byte> bytes, std::string_view n
   return Layout{{reinterpret_cast<const char*>(header.data()), header.size()}, bytes.subspan(sizeof(length) + length)};
 }
 
-// Returns the shard file names of the index's weight_map (tensor -> file name within the folder), sorted and without duplicates.
+// Returns the file names of the shards in the index's weight_map (tensor -> file name within the folder), sorted and without duplicates.
 Result<std::vector<std::string>> shard_names(const JsonRef& weight_map) {
   const auto map = weight_map.object();
   if (!map) return std::unexpected(map.error());

@@ -1,8 +1,8 @@
 #pragma once
 // Reads safetensors: one file, or a folder of shards with model.safetensors.index.json.
 //
-// Every tensor's offsets are checked: they lie inside the file, their length equals shape times element size, and tensors do not overlap.
-// Errors are `corrupt`, or `unsupported` for an element type without an unpacker; `field` is the tensor or the key.
+// Checks the offsets of each tensor: they lie inside the file, their length equals shape times element size, and tensors do not overlap.
+// Errors: `corrupt`, or `unsupported` for an element type without an unpacker; `field` is the tensor or the key.
 #include <boost/json/fwd.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct SafetensorsTensor {
   std::string name;
   std::string dtype;                 // as written in the file: "F32", "BF16", "F8_E4M3", ...
   std::vector<std::uint64_t> shape;  // outermost first, as in PyTorch: [rows, columns]
-  std::span<const std::byte> data;   // in place; not necessarily aligned to the element
+  std::span<const std::byte> data;   // a view of the file; may be unaligned
 
   [[nodiscard]] std::uint64_t columns() const { return shape.empty() ? 1 : shape.back(); }
   [[nodiscard]] std::uint64_t rows() const;
@@ -35,7 +35,7 @@ struct SafetensorsTensor {
 class SafetensorsFile {
  public:
   static Result<SafetensorsFile> open(const std::string& path);
-  // Parses `bytes`, which it borrows. `name` begins the error messages.
+  // Parses `bytes`, which it borrows. Error messages begin with `name`.
   static Result<SafetensorsFile> parse(std::span<const std::byte> bytes, std::string_view name);
 
   [[nodiscard]] std::span<const SafetensorsTensor> tensors() const { return tensors_; }
@@ -58,9 +58,9 @@ class SafetensorsFolder {
   static Result<SafetensorsFolder> open(const std::string& folder);
 
   [[nodiscard]] const SafetensorsTensor* find(std::string_view name) const;
-  // Returns every tensor once, shard by shard.
+  // Returns every tensor once, in the order of the shards.
   [[nodiscard]] std::vector<const SafetensorsTensor*> tensors() const;
-  // Returns the shards' maps.
+  // Returns the memory maps of the shards.
   [[nodiscard]] std::vector<const MappedFile*> files() const;
 
  private:

@@ -7,10 +7,10 @@
 
 namespace quire {
 
-// Twice the values of the e2m1 codes, which makes them whole numbers, plus 128.
+// The values of the e2m1 codes times 2, which makes them integers, plus 128.
 inline constexpr std::array<std::uint8_t, 16> kTwiceE2m1{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
 
-// Returns a power of two from 2^-127 on; 255 is NaN.
+// Returns 2^(bits - 127); 255 is NaN.
 inline float e8m0_to_float(std::uint8_t bits) {
   return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, static_cast<int>(bits) - 127);
 }

@@ -7,7 +7,7 @@
 namespace quire::hf {
 namespace {
 
-// Tools go before the last user message, in version 13 before the first.
+// Tools are rendered before the last user message; in version 13 before the first user message.
 constexpr const char* kFindLast = "{%- if message.role == 'user' %}{% set place.tools = loop.index0 %}{% endif %}";
 constexpr const char* kFindFirst = "{%- if message.role == 'user' and place.tools < 0 %}{% set place.tools = loop.index0 %}{% endif %}";
 

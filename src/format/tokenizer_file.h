@@ -1,5 +1,5 @@
 #pragma once
-// Reads tokenizers from model files into a `TokenizerSpec`.
+// Reads a model's tokenizer files into a `TokenizerSpec`.
 #include <string>
 
 #include "format/gguf.h"
@@ -8,15 +8,15 @@
 
 namespace quire {
 
-// Reads the keys tokenizer.ggml.*. A tokenizer that this build cannot run (WordPiece, unigram, RWKV, none) gives Algorithm::unsupported and
-// the reason in `unsupported`, so that the file can still be inspected. Errors: `corrupt` (lists of different lengths, ids outside the
-// vocabulary, a malformed merge), naming the key.
+// Reads the keys tokenizer.ggml.*. If this build cannot run the tokenizer (WordPiece, unigram, RWKV, none), returns Algorithm::unsupported
+// with the reason in `unsupported`, so that the file can still be inspected. Errors: `corrupt` (lists of different lengths, ids outside the
+// vocabulary, a malformed merge); the error names the key.
 Result<TokenizerSpec> tokenizer_from_gguf(const GgufFile& file);
 
 // Reads a Hugging Face folder: tokenizer.json (or tekken.json or tiktoken.model) and, if present, tokenizer_config.json,
 // special_tokens_map.json, generation_config.json, config.json (end-of-generation ids) and the chat template files. Errors: `not_found` (no
-// tokenizer file), `corrupt`, `unsupported` (a model, normalizer, pre-tokenizer or post-processor without an equivalent here), naming file
-// and path.
+// tokenizer file), `corrupt`, or `unsupported` (a model, normalizer, pre-tokenizer or post-processor that quire does not implement). The
+// error names the file and the path.
 Result<TokenizerSpec> tokenizer_from_hf(const std::string& folder);
 
 }  // namespace quire

@@ -21,7 +21,7 @@ Result<std::optional<boost::json::value>> read_optional(const std::string& path,
   return std::unexpected(std::move(value.error()));
 }
 
-// Reads a tokenizer with ranks from a folder without tokenizer.json.
+// Reads the tokenizer of a folder without tokenizer.json from tekken.json or tiktoken.model.
 Result<TokenizerSpec> read_ranked(const std::string& folder, const hf::Files& files) {
   for (const char* name : {"tekken.json", "tiktoken.model"}) {
     const std::string path = folder + "/" + name;
@@ -35,8 +35,8 @@ Result<TokenizerSpec> read_ranked(const std::string& folder, const hf::Files& fi
               "add tokenizer.json, tekken.json or tiktoken.model to the folder, or use a GGUF file");
 }
 
-// Reads chat_template.jinja, or chat_template.json, which older versions of transformers write for a processor. Adds the template for
-// requests with tools.
+// Reads chat_template.jinja, or chat_template.json, which older versions of transformers write for a processor. Combines it with the
+// separate template for requests with tools, if the folder has one.
 Result<void> read_chat_template(const std::string& folder, TokenizerSpec& spec) {
   const std::string processors = folder + "/chat_template.json";
   const auto processor = read_optional(processors);

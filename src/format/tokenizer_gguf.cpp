@@ -1,6 +1,5 @@
-// Reads the keys tokenizer.ggml.*. Values that the keys do not give are chosen as in llama.cpp. Called once per model, when its headers are
-// read, on any thread. An unsupported tokenizer is not an error here: the spec states the reason, and callers that need text report an
-// error later.
+// Reads the keys tokenizer.ggml.*. Missing keys get llama.cpp's defaults. Called once per model, when its headers are read, on any thread.
+// An unsupported tokenizer is not an error here: the spec states the reason, and callers that need text report an error later.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,8 +27,8 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& nam
   return std::ranges::find(names, name) != names.end();
 }
 
-// `kIgnoreMerges`: the Hugging Face original of these pre-tokenizers keeps a whole pre-token that is in the vocabulary. `kAddBos`: these
-// pre-tokenizers begin with BOS.
+// `kIgnoreMerges`: in the original Hugging Face tokenizer of these pre-tokenizers, a pre-token that is in the vocabulary becomes one token
+// without merging. `kAddBos`: texts of these pre-tokenizers begin with BOS.
 constexpr std::array<std::string_view, 15> kIgnoreMerges{
     "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
     "lfm2",   "tekken",   "minicpm5",  "youtu",   "glm4",      "glm5",    "granite-embed-multi-97m",
@@ -38,7 +37,7 @@ constexpr std::array<std::string_view, 10> kAddBos{"llama3",  "llama-v3", "llama
                                                    "pixtral", "midm-2.0", "lfm2",      "tekken",  "chameleon"};
 constexpr std::array<std::string_view, 3> kNfc{"qwen2", "deepseek-r1-qwen", "megrez"};
 
-// Control tokens that end a turn, whatever the metadata state about them.
+// Control tokens that always end a turn, even if the metadata does not list them as end-of-generation tokens.
 constexpr std::array<std::string_view, 9> kEndsTurn{"<|eot_id|>",      "<|im_end|>",         "<|end|>",
                                                     "<end_of_turn>",   "<|endoftext|>",      "<|eom_id|>",
                                                     "<|end_of_text|>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"};
@@ -135,7 +134,7 @@ class GgufTokenizer {
 
   Result<void> merges() {
     if (!file_.find("tokenizer.ggml.merges")) {
-      // Moonshot AI's tokenizer has ranks, which equal its ids, and no merges.
+      // Moonshot AI's tokenizer has no merges; the rank of a token equals its id.
       spec_.ids_are_ranks = spec_.pre == "kimi-k2";
       if (spec_.algorithm == Algorithm::bpe_bytes && !spec_.ids_are_ranks)
         return wrong_vocabulary("tokenizer.ggml.merges", "the key is missing");
@@ -152,7 +151,7 @@ class GgufTokenizer {
     return {};
   }
 
-  // An id that is not in the vocabulary is ignored, as in llama.cpp.
+  // Returns nullopt for an id outside the vocabulary, as llama.cpp ignores such ids.
   Result<std::optional<TokenId>> token_id(std::string_view name) {
     const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
     const auto written = file_.get_or<std::int64_t>(key, -1);
@@ -208,7 +207,7 @@ class GgufTokenizer {
     return {};
   }
 
-  // Files do not state how special tokens treat the white space next to them. llama.cpp decides it by the name of the model
+  // Sets the tokens that strip the white space next to them. GGUF files do not state this, so llama.cpp decides by the model's name
   // (llama-vocab.cpp, "Handle per token attributes"). Phi-3's tokenizer.json agrees with llama.cpp.
   Result<void> neighbours() {
     auto name = file_.get_or<std::string>("general.name", "");
@@ -232,7 +231,7 @@ class GgufTokenizer {
   void collect_eog() {
     for (const auto& id : {spec_.eos, eot_, eom_})
       if (id) spec_.eog.push_back(*id);
-    std::optional<TokenId> end, call, done;  // in the Harmony format, <|end|> ends a message and not the answer
+    std::optional<TokenId> end, call, done;  // in the Harmony format, <|end|> ends a message but not the answer
     for (std::size_t i = 0; i < spec_.tokens.size(); ++i) {
       if (spec_.types[i] != TokenType::control) continue;
       const auto id = static_cast<TokenId>(i);

@@ -1,5 +1,5 @@
 // Reads tokenizer.json and its companion files. Called once per model, when its headers are read, on any thread. If the files disagree, the
-// value that transformers uses is chosen. A tokenizer without an equivalent here is an `unsupported` error.
+// value that transformers uses wins. A tokenizer that quire does not implement is an `unsupported` error.
 #include "format/tokenizer_hf.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 using Algorithm = TokenizerSpec::Algorithm;
 using TokenType = TokenizerSpec::TokenType;
 
-constexpr std::size_t kMaxUnusedIds = 1 << 20;  // memory follows the number of tokens, not the largest id
+constexpr std::size_t kMaxUnusedIds = 1 << 20;  // a token id may be at most this far above the number of tokens, which limits memory
 
 class HfTokenizer {
  public:
@@ -115,7 +115,7 @@ class HfTokenizer {
     return {};
   }
 
-  // Returns "left right". Newer files write ["left", "right"]. Returns "" if the merge is malformed.
+  // Returns "left right". Newer files store a merge as ["left", "right"]. Returns "" if the merge is malformed.
   static std::string merge_text(const boost::json::value& merge) {
     if (const auto* text = merge.if_string()) {
       const std::string_view whole(text->data(), text->size());
@@ -198,7 +198,8 @@ class HfTokenizer {
     return hf::read_post_processor(*files_.tokenizer, spec_);
   }
 
-  // Returns the id of a token in tokenizer_config.json or special_tokens_map.json: a string, or an object with its content.
+  // Returns the id of a token that tokenizer_config.json or special_tokens_map.json names by a string or by an object with the key
+  // "content".
   Result<std::optional<TokenId>> named_token(const JsonRef& config, std::string_view key) const {
     const auto member = config.find(key);
     if (!member) return std::optional<TokenId>{};
@@ -207,7 +208,8 @@ class HfTokenizer {
     return find_id(*text);
   }
 
-  // tokenizer_config.json decides the names of the special tokens; the post-processor decides which ids surround a text.
+  // Sets BOS, EOS, UNK and padding; tokenizer_config.json takes precedence over special_tokens_map.json. Keeps the ids that the
+  // post-processor adds to a text, also if BOS or EOS becomes another token.
   Result<void> special_tokens() {
     const auto before = spec_.add_bos ? spec_.bos : std::nullopt, after = spec_.add_eos ? spec_.eos : std::nullopt;
     struct Named {
@@ -228,7 +230,7 @@ class HfTokenizer {
     return {};
   }
 
-  // The Llama and Gemma tokenizer classes of transformers decide BOS and EOS themselves and ignore the post-processor.
+  // Sets BOS and EOS as the Llama and Gemma tokenizer classes of transformers do, which ignore the post-processor.
   Result<void> bos_and_eos() {
     if (!files_.config) return {};
     const JsonRef& config = *files_.config;
@@ -259,7 +261,7 @@ class HfTokenizer {
     for (const JsonRef& item : ids) {
       const auto id = item.as<TokenId>();
       if (!id) return std::unexpected(id.error());
-      // An id outside the vocabulary is never sampled; transformers and vLLM accept it without effect.
+      // An id outside the vocabulary is never sampled. transformers and vLLM accept and ignore such an id.
       if (*id < 0 || static_cast<std::size_t>(*id) >= spec_.tokens.size())
         spec_.notes.push_back(
             fmt::format("{}: {} is not in the vocabulary of {} tokens and is ignored", item.path(), *id, spec_.tokens.size()));

@@ -1,5 +1,5 @@
 // Reads the normalizer, pre-tokenizer and post-processor of tokenizer.json. Called by tokenizer_hf.cpp. Each stage becomes a field of
-// TokenizerSpec or is refused by its type. A stage that is nearly right would change ids rarely, make the model slightly worse, and stay
+// TokenizerSpec or is an `unsupported` error. An approximation of a stage would produce wrong ids only rarely, so the error would stay
 // undetected.
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ std::unexpected<Error> unsupported(const JsonRef& where, std::string message) {
   return fail(ErrorCode::unsupported, where.path(), std::move(message), "use a GGUF file of this model, or another model");
 }
 
-// Returns the stage, or the flattened stages of a Sequence; `list` is the key of a Sequence's list.
+// Returns the stages: one stage, or the flattened stages of a Sequence. `list` is the key of a Sequence's list.
 Result<std::vector<JsonRef>> stages(const JsonRef& root, std::string_view key, std::string_view list) {
   const auto stage = root.find(key);
   if (!stage) return std::vector<JsonRef>{};
@@ -58,7 +58,7 @@ std::string escape_regex(std::string_view text) {
   return out;
 }
 
-// Reads {"String": "..."} or {"Regex": "..."} as a regular expression.
+// Returns {"String": "..."} or {"Regex": "..."} as a regular expression.
 Result<std::string> read_pattern(const JsonRef& stage) {
   const auto pattern = stage.at("pattern");
   if (!pattern) return std::unexpected(pattern.error());
@@ -114,7 +114,8 @@ Result<void> read_split(const JsonRef& stage, const Normalized& normalized, Toke
   auto invert = stage.get_or<bool>("invert", false);
   if (!invert) return std::unexpected(std::move(invert.error()));
   if (normalized.has_space_symbol && *pattern == " ") return {};  // no spaces are left to split at
-  // An inverted "Removed" keeps the matches and drops the text between them. The patterns in use leave no text between matches.
+  // An inverted "Removed" keeps the matches and drops the text between them. It is accepted because the patterns in use leave no text
+  // between matches.
   if (*behavior != "Isolated" && !(*behavior == "Removed" && *invert))
     return unsupported(stage, fmt::format("Split with behavior {} is not supported", in_quotes(*behavior)));
   spec.split_patterns.push_back(std::move(*pattern));
@@ -225,13 +226,14 @@ Result<void> read_template(const JsonRef& stage, TokenizerSpec& spec) {
       (seen_text ? after : before).push_back(id);
     }
   }
-  // Tokens of a later stage surround the tokens of an earlier stage.
+  // The tokens of a later stage go outside the tokens of an earlier stage.
   spec.before.insert(spec.before.begin(), before.begin(), before.end());
   spec.after.insert(spec.after.end(), after.begin(), after.end());
   return {};
 }
 
-// Turns a single token on one side into BOS or EOS, which tokenizer_config.json may rename or disable. Several tokens stay unchanged.
+// Moves a single token before or after the text to BOS or EOS, which tokenizer_config.json may rename or disable. Several tokens stay in
+// `before` or `after`.
 void name_single_ids(TokenizerSpec& spec) {
   if (spec.before.size() == 1) {
     spec.add_bos = true;

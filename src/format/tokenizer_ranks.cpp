@@ -1,6 +1,6 @@
-// Reads tekken.json and tiktoken.model: tokens as bytes with ranks, and no list of merges. Called once per model, when its headers are
-// read, on any thread. Python's tiktoken encodes with both: neighbours merge into the token of the lowest rank, and a piece that is a token
-// is kept whole. Formats are as read by mistral-common (tekken.py) and Moonshot AI's tokenization_kimi.py.
+// Reads tekken.json and tiktoken.model, which list tokens as bytes with ranks and have no merges. Called once per model, when its headers
+// are read, on any thread. Python's tiktoken encodes with both files: it merges the neighbours whose joined token has the lowest rank, and
+// keeps a piece whole if the piece is a token. Formats are as read by mistral-common (tekken.py) and Moonshot AI's tokenization_kimi.py.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,14 +36,14 @@ TokenizerSpec ranked_spec() {
   return spec;
 }
 
-// Returns the bytes of a token in the byte alphabet of the spec.
+// Decodes base64 and returns the bytes in the byte alphabet that TokenizerSpec uses.
 std::optional<std::string> token_text(std::string_view base64) {
   const auto bytes = from_base64(base64);
   if (!bytes || bytes->empty()) return std::nullopt;
   return to_byte_alphabet({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
 }
 
-// Sets the token of an id. Returns false if the id already has a token.
+// Sets the token with this id. Returns false if the id already has a token.
 bool put(TokenizerSpec& spec, std::size_t id, std::string text, TokenType type) {
   if (id >= spec.tokens.size()) {
     spec.tokens.resize(id + 1);
@@ -74,7 +74,7 @@ Result<void> read_tekken_vocabulary(const JsonRef& root, std::uint32_t num_speci
   return {};
 }
 
-// Files before version 7 list no special tokens. They use the list that mistral-common defines for them.
+// Files before version 7 list no special tokens and use the list that mistral-common defines.
 Result<void> read_tekken_specials(const JsonRef& root, std::uint32_t num_special, TokenizerSpec& spec) {
   constexpr std::array kOlder{"<unk>",
                               "<s>",
@@ -120,7 +120,7 @@ struct Line {
   std::uint32_t rank = 0;
 };
 
-// Parses "base64 rank".
+// Parses a line "base64 rank".
 std::optional<Line> read_line(std::string_view line) {
   const std::size_t space = line.find(' ');
   if (space == line.npos) return std::nullopt;
@@ -131,7 +131,8 @@ std::optional<Line> read_line(std::string_view line) {
   return read;
 }
 
-// Reads the added tokens with ids from `first` on from tokenizer_config.json. Special ones become control tokens, others user-defined.
+// Reads the added tokens from tokenizer_config.json whose ids begin at `first`. Special tokens become control tokens, other tokens
+// user-defined.
 Result<void> read_added(const JsonRef& config, std::size_t first, TokenizerSpec& spec) {
   const auto added = config.find("added_tokens_decoder");
   if (!added) return {};

@@ -1,6 +1,6 @@
-// Writes log lines through spdlog's asynchronous logger. Any thread may log. One thread of the logger writes the lines, and waits for the
-// descriptor for at most 100 ms per line. Text from outside is made printable and cut: a client can neither forge a line nor send control
-// characters to a terminal.
+// Writes log lines through spdlog's asynchronous logger. Any thread may log. The logger's thread writes the lines, and waits at most 100 ms
+// per line for the descriptor. Text from outside is made printable and truncated, so that a client can neither forge a line nor send
+// control characters to a terminal.
 #include "quire/base/logger.h"
 
 #include <fmt/format.h>
@@ -28,13 +28,13 @@ namespace {
 constexpr const char* kTextPattern = "%Y-%m-%dT%H:%M:%S.%eZ %l %v";
 constexpr const char* kJsonPattern = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})";
 
-// Writes whole lines to a descriptor. A pipe that is ready takes PIPE_BUF bytes without blocking, and lines are shorter. Used on the
-// logger's thread only, except hurry() and num_dropped().
+// Writes whole lines to a descriptor. A pipe that is ready accepts PIPE_BUF bytes without blocking, and lines are shorter. Used only on the
+// logger's thread, except for hurry() and num_dropped().
 class DescriptorSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit DescriptorSink(int descriptor) : descriptor_(descriptor) {}
 
-  // From now on, drops lines that cannot be written immediately.
+  // Makes later writes drop lines that cannot be written immediately.
   void hurry() { wait_ms_.store(0); }
   [[nodiscard]] std::uint64_t num_dropped() const { return num_dropped_.load(); }
 
@@ -70,7 +70,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::off;
 }
 
-// Returns UTF-8 without the control characters that JSON leaves as they are: a terminal may act on them.
+// Returns the first 300 bytes as valid UTF-8. Control characters that JSON does not escape become '?', because a terminal may act on them.
 std::string printable(std::string_view bytes) {
   constexpr std::size_t kMaxBytes = 300;
   const std::string text = repair_utf8(bytes.substr(0, kMaxBytes));
@@ -130,7 +130,7 @@ struct Logger::Impl {
     logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(options.format == LogFormat::json ? kJsonPattern : kTextPattern,
                                                                       spdlog::pattern_time_type::utc));
   }
-  // The thread writes the queued lines before it ends, and releases its reference to the logger.
+  // Ends the thread, which first writes the queued lines and releases its reference to the logger.
   ~Impl() {
     sink->hurry();
     thread.reset();

@@ -12,7 +12,7 @@ Result<std::vector<std::byte>> read_base64(std::string_view text) {
   return *std::move(bytes);
 }
 
-// The media type of the URL is ignored: the file's own bytes state its format.
+// Ignores the media type of the URL, because the file's first bytes determine its format.
 Result<std::vector<std::byte>> read_data_url(std::string_view url) {
   if (url.starts_with("http://") || url.starts_with("https://") || url.starts_with("file:"))
     return fail(ErrorCode::unsupported, "", "is a URL, and this server does not fetch images",

@@ -8,8 +8,8 @@
 
 namespace quire {
 
-// Errors, without a field: `unsupported` (a network or file address: this server fetches nothing), `invalid_argument` (not a data URL, not
-// base64, empty).
+// Decode a data URL, or base64 text. Errors, without a field: `unsupported` (a network or file address, which this function does not
+// fetch), `invalid_argument` (not a data URL, not base64, or empty).
 Result<std::vector<std::byte>> read_data_url(std::string_view url);
 Result<std::vector<std::byte>> read_base64(std::string_view text);
 

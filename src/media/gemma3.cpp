@@ -1,4 +1,4 @@
-// Each image is one square tile, prepared as for LLaVA with SigLIP. The text around its embeddings is specific to Gemma.
+// Each image is one square tile, prepared as LLaVA with SigLIP prepares it. Only the text around the embeddings differs.
 #include "media/gemma3.h"
 
 #include <string>

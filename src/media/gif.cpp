@@ -1,5 +1,5 @@
-// Decodes the first frame of a GIF onto a canvas of the size in the file's header. Called by the image decoder, on any thread, with a
-// client's bytes. The canvas size has been checked. giflib reads only these bytes, and no further than the first frame.
+// Decodes the first frame of a GIF onto a canvas of the size in the file's header. Called by the image decoder on any thread, with bytes
+// from a client, after the canvas size has been checked. giflib reads only these bytes, and stops after the first frame.
 #include <gif_lib.h>
 
 #include <algorithm>
@@ -30,7 +30,8 @@ struct FirstFrame {
   std::vector<GifPixelType> pixels;
 };
 
-// Reads all blocks of an extension. A graphic control extension gives the index of the transparent color.
+// Reads all blocks of an extension. If it is a graphic control extension, stores the index of the transparent color. Returns false on an
+// error.
 bool read_extension(GifFileType* gif, FirstFrame& frame) {
   int code = 0;
   GifByteType* bytes = nullptr;
@@ -44,7 +45,7 @@ bool read_extension(GifFileType* gif, FirstFrame& frame) {
   return true;
 }
 
-// Reads to the end of the first frame's description.
+// Reads up to the end of the first frame's description. Returns false if there is no frame.
 bool find_frame(GifFileType* gif, FirstFrame& frame) {
   GifRecordType type = UNDEFINED_RECORD_TYPE;
   while (DGifGetRecordType(gif, &type) == GIF_OK) {
@@ -66,7 +67,7 @@ bool read_rows(GifFileType* gif, FirstFrame& frame) {
   return true;
 }
 
-// Writes the color of `index`. Without a color table, indexes are shades of gray.
+// Writes the color of palette entry `index`. Without a palette, indexes are shades of gray.
 void write_color(const ColorMapObject* map, unsigned index, std::uint8_t* rgb) {
   const auto grey = static_cast<std::uint8_t>(index);
   GifColorType colour = {grey, grey, grey};

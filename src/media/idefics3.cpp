@@ -1,5 +1,5 @@
-// Splits an image into tiles as Idefics3's processor does. Every size is computed as in the processor: ratios in double precision,
-// truncated to integers. A size that is off by one would move every pixel.
+// Splits an image into tiles as Idefics3's processor does. Each size is computed in the same way as in the processor: ratios in double
+// precision, truncated to integers. An error of one pixel in a size would shift every pixel.
 #include "media/idefics3.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMaxLongerSide = 4096;  // longest side in pixels of an image before it is split
+constexpr std::uint32_t kMaxLongerSide = 4096;  // maximum length of the longer side in pixels, before an image is split
 constexpr std::string_view kIdefics3Placeholder = "<image>";
 
 struct Size {
@@ -32,7 +32,7 @@ std::uint32_t round_up_to_multiple(std::uint32_t value, std::uint32_t of) {
   return (value + of - 1) / of * of;
 }
 
-// Returns a size with `edge` as its longer side and the same ratio.
+// Returns a size whose longer side is `edge`, with the same aspect ratio.
 Size scale_longer_side(Size size, std::uint32_t edge) {
   const double ratio = static_cast<double>(size.width) / size.height;
   Size out{edge, edge};
@@ -56,7 +56,7 @@ Size fit_to_longest_edge(Size size, const ImageInfo& info) {
   return limit_longer_side(scale_longer_side(size, info.longest_edge), kMaxLongerSide);
 }
 
-// Rounds both sides up to whole tiles.
+// Rounds both sides up to multiples of the tile size.
 Size round_up_to_tiles(Size size, const ImageInfo& info) {
   const double ratio = static_cast<double>(size.width) / size.height;
   const std::uint32_t side = info.tile_side;

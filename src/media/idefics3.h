@@ -1,6 +1,6 @@
 #pragma once
-// Prepares images for Idefics3 and SmolVLM, as Idefics3ImageProcessor of transformers does (the variant that uses Pillow), and makes the
-// prompt text of an image.
+// Prepares images for Idefics3 and SmolVLM as Idefics3ImageProcessor of transformers does (the variant that uses Pillow), and creates an
+// image's prompt text.
 #include <cstdint>
 #include <string>
 
@@ -9,11 +9,11 @@
 
 namespace quire {
 
-// Returns the grid of tiles. In addition to the grid there is always a last tile with the whole image.
+// Returns the grid of tiles. After the tiles of the grid there is always one more tile with the whole image.
 TileGrid idefics3_grid(std::uint32_t width, std::uint32_t height, const ImageInfo& info);
 ImageTiles idefics3_tiles(const RgbImage& image, const ImageInfo& info);
 
-// Returns the text that replaces one `<image>`. The model defines the tokens around the embedding tokens.
+// Returns the text that replaces one `<image>`: the embedding tokens, and the model's other tokens around them.
 std::string idefics3_prompt(TileGrid grid, std::uint32_t tile_tokens);
 
 extern const ImageProcessor kIdefics3Processor;

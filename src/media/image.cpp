@@ -1,4 +1,4 @@
-// Detects the format of an image and checks its size before a library reads more than the header.
+// Detects the format of an image, and checks its size before a library reads more than its header.
 #include "media/image.h"
 
 #include <fmt/format.h>

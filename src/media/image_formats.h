@@ -1,5 +1,6 @@
 #pragma once
-// One pair of functions per format, each around the library that reads it. The size is checked before a decode function is called.
+// Two functions per format, which read the header and decode the image with that format's library. The size is checked before a decode
+// function is called.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +21,7 @@ Result<RgbImage> decode_webp(FileBytes file, const ImageHeader& head);
 Result<ImageHeader> read_gif_header(FileBytes file);
 Result<RgbImage> decode_gif(FileBytes file, const ImageHeader& head);
 
-// Returns a black image of the size in `head`.
+// Returns a black image of the size that `head` states.
 RgbImage make_black_image(const ImageHeader& head);
 // Blends RGBA pixels onto white, as Pillow's paste does.
 void blend_onto_white(std::span<const std::uint8_t> rgba, std::uint8_t* rgb);

@@ -1,4 +1,4 @@
-// Used in builds without the image libraries: every image is refused.
+// Linked in builds without the image libraries. Every function returns an error.
 #include "media/image_formats.h"
 
 namespace quire {

@@ -1,4 +1,4 @@
-// Only the middle of the scaled image is computed, because a scaled image may be 16,384 times as long as it is wide.
+// Scales and computes only the center of the image, because a scaled image may be 16,384 times as long as it is wide.
 #include "media/llava.h"
 
 #include <string>
@@ -21,7 +21,7 @@ std::string llava_text(const ImageShape& shape, const ImageInfo& /*info*/) {
   return text;
 }
 
-// Computes the longer side as the processor does: in double precision, truncated to an integer.
+// Returns the length of the scaled image's longer side, computed as in the processor: in double precision, truncated to an integer.
 std::uint32_t longer_side(std::uint32_t shortest, std::uint32_t longer, std::uint32_t shorter) {
   return static_cast<std::uint32_t>(static_cast<double>(std::uint64_t{shortest} * longer) / shorter);
 }

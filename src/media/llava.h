@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// Returns one tile: the middle of the image, or all of it.
+// Returns one tile: the center of the image, or the whole image scaled to the tile.
 ImageTiles llava_tiles(const RgbImage& image, const ImageInfo& info);
 
 extern const ImageProcessor kLlavaProcessor;

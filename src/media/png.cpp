@@ -1,5 +1,5 @@
-// Decodes PNG with libpng's older interface, because the newer one corrects gamma and Pillow does not. libpng reports errors by jumps
-// (setjmp). The functions that call it therefore own nothing: their callers own all objects.
+// Decodes PNG with libpng's older interface, because the newer one corrects gamma, which Pillow does not do. libpng reports errors by jumps
+// (setjmp). Functions that call libpng therefore own no objects; their callers own all of them.
 #include <png.h>
 
 #include <csetjmp>
@@ -32,7 +32,7 @@ void read_bytes(png_structp png, png_bytep out, std::size_t count) {
   source->rest = source->rest.subspan(count);
 }
 
-// Limits chunks other than pixels (texts, profiles), which could decompress to any size.
+// Limit of chunks without pixels (texts, profiles), which could otherwise decompress to any size.
 constexpr png_alloc_size_t kMaxChunkBytes = 1U << 20U;
 
 struct PngReader {
@@ -47,18 +47,18 @@ struct PngReader {
     if (png == nullptr) return false;
     info = png_create_info_struct(png);
     if (info == nullptr) return false;
-    png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // the real limits are checked later, with a clear error
+    png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // no limit here: the caller has checked the size, with a clear error
     png_set_chunk_malloc_max(png, kMaxChunkBytes);
     png_set_chunk_cache_max(png, 16);
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, 0);
-    // A wrong checksum is no error in a chunk that is not needed, as in Pillow.
+    // A wrong checksum in a chunk that is not needed is no error, as in Pillow.
     png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
     png_set_read_fn(png, &source, read_bytes);
     png_read_info(png, info);
     return true;
   }
 
-  // Converts every pixel to 3 or 4 bytes.
+  // Makes libpng expand every pixel to 3 or 4 bytes. Returns false on an error.
   bool expand() {
     if (setjmp(source.end) != 0) return false;
     const png_byte colours = png_get_color_type(png, info);

@@ -1,5 +1,5 @@
-// Every size is computed as in the processor (smart_resize), in double precision and in the same order. A size that is off by one would
-// move every pixel.
+// Each size is computed as in the processor (smart_resize): in double precision, with the operations in the same order. An error of one
+// pixel in a size would shift every pixel.
 #include "media/qwen_vl.h"
 
 #include <fmt/format.h>
@@ -20,10 +20,10 @@ struct EmbeddingGrid {
   double across, down;
 };
 
-// Returns the number of squares across and down that is nearest to the image's size and within `max_pixels` and `min_pixels`.
+// Returns the grid of squares, across and down, that is nearest to the image's size and within `min_pixels` and `max_pixels`.
 EmbeddingGrid embedding_grid_of(double width, double height, const ImageInfo& info) {
   const double side = info.embed_side;
-  // Halves round to even, as in Python.
+  // Rounds halves to even, as Python's round() does.
   const EmbeddingGrid near{std::nearbyint(width / side), std::nearbyint(height / side)};
   const double pixels = near.across * side * near.down * side;
   const auto most = static_cast<double>(info.max_pixels), least = static_cast<double>(info.min_pixels);

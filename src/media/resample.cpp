@@ -1,5 +1,5 @@
-// Scales images as Pillow's Resample.c does: filter widths, the pixels that a filter covers, the rounding of weights, and the byte layout
-// are the same. Any thread. In addition to its result, a call needs memory for one intermediate image and the weights of one axis.
+// Scales images as Pillow's Resample.c does: the filter widths, the pixels within a filter, the rounding of weights and the byte layout are
+// the same. May be called on any thread. In addition to its result, a call allocates one intermediate image and the weights of one axis.
 #include "media/resample.h"
 
 #include <algorithm>
@@ -70,7 +70,7 @@ FilterKernel kernel_of(ResampleFilter filter) {
   return {hamming, 1.0};
 }
 
-// Weights of one axis: the input pixels that contribute to each output pixel, and their shares.
+// The weights of one axis: for each output pixel, the input pixels that contribute to it, and their weights.
 struct AxisWeights {
   struct Part {
     std::uint32_t first = 0, count = 0;
@@ -86,7 +86,7 @@ std::int32_t in_fixed_point(double weight) {
   return static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kWeightBits));
 }
 
-// Returns the weights of `num` output pixels from `begin` on, if `from` pixels are scaled to `to`.
+// Returns the weights of `num` output pixels from `begin` on, for scaling `from` pixels to `to` pixels.
 AxisWeights compute_axis_weights(std::uint32_t from, std::uint32_t to, ResampleFilter filter, std::uint32_t begin, std::uint32_t num) {
   const FilterKernel kernel = kernel_of(filter);
   const double scale = static_cast<double>(from) / to;
@@ -159,7 +159,7 @@ RgbImage resample_vertically(const RgbImage& in, const AxisWeights& axis) {
   return out;
 }
 
-// Copies a part of the image.
+// Returns a copy of a part of the image.
 RgbImage crop(const RgbImage& in, const CropRect& part) {
   const std::size_t row = std::size_t{3} * part.width;
   RgbImage out{part.width, part.height, std::vector<std::uint8_t>(row * part.height)};
@@ -174,7 +174,7 @@ RgbImage resample(const RgbImage& image, std::uint32_t width, std::uint32_t heig
   return resample(image, width, height, filter, {0, 0, width, height});
 }
 
-// An axis that keeps its size is not resampled, as in Pillow.
+// Skips an axis whose size does not change, as Pillow does.
 RgbImage resample(const RgbImage& image, std::uint32_t width, std::uint32_t height, ResampleFilter filter, const CropRect& part) {
   QUIRE_CHECK(image.width > 0 && image.height > 0 && part.width > 0 && part.height > 0, "the image and the part have pixels");
   QUIRE_CHECK(part.left <= width && part.width <= width - part.left && part.top <= height && part.height <= height - part.top,

@@ -1,6 +1,6 @@
-// Sockets that never wait. One thread uses a stream: it polls the descriptor and calls the stream again. It is the thread of a connection
-// to a store or another server (runtime/remote), or one that fetches something (net/timed_stream.h). Any error ends the stream, and its
-// user makes another one.
+// Sockets that never wait. One thread uses a stream: it polls the descriptor and then calls the stream again. That thread either serves a
+// connection to a store or another server (runtime/remote), or fetches something (net/timed_stream.h). Any error ends the stream; its user
+// then creates another stream.
 #include "net/stream.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,8 @@ namespace {
 
 constexpr const char* kAddressesNotAllowed = "connections to the addresses of this host are not allowed";
 
-// While an object lives, a closed connection is an error of its thread, not a signal: OpenSSL calls write() itself.
+// Blocks SIGPIPE for its thread while the object lives, so that writing to a closed connection is an error and not a signal. (OpenSSL calls
+// write() itself.)
 class SigpipeGuard {
  public:
   SigpipeGuard() {
@@ -130,7 +131,7 @@ bool NetStream::resolve(const std::function<bool(const sockaddr&)>& is_allowed_a
   return !candidate_addresses_.empty();
 }
 
-// Begins to connect. Returns false and sets why_ if that fails.
+// Begins to connect. On an error returns false and sets why_.
 bool NetStream::begin(const sockaddr& address, std::size_t size) {
   descriptor_ = socket(address.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (descriptor_ >= 0) {
@@ -154,7 +155,7 @@ bool NetStream::begin_unix() {
   return begin(reinterpret_cast<const sockaddr&>(address), sizeof address);
 }
 
-// Begins to connect to the first of the remaining addresses where that succeeds.
+// Tries the remaining addresses in order until the beginning of a connection succeeds.
 bool NetStream::connect_next() {
   close();
   is_connecting_ = !address_.unix_path.empty() && why_.empty() && begin_unix();
@@ -194,7 +195,7 @@ bool NetStream::begin_tls() {
   ERR_clear_error();
   ssl_ = SSL_new(tls_->context());
   if (ssl_ == nullptr || SSL_set_fd(ssl_, descriptor_) != 1) return false;
-  // If the host is an address, its certificate must be for that address.
+  // If the host is an IP address, its certificate must be for that address.
   X509_VERIFY_PARAM* const verified = SSL_get0_param(ssl_);
   if (X509_VERIFY_PARAM_set1_ip_asc(verified, address_.host.c_str()) == 1) return true;
   ERR_clear_error();
@@ -204,7 +205,8 @@ bool NetStream::begin_tls() {
          SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1;
 }
 
-// OpenSSL may wait for the other direction than the caller's. Returns 0 if it waits, and < 0 if the stream is lost.
+// Handles the result of an OpenSSL read or write. Returns 0 if OpenSSL waits for the socket, possibly in the other direction (`waits`), and
+// < 0 if the stream is lost.
 std::ptrdiff_t NetStream::handle_tls_result(int result, TlsWait& waits) {
   const int error = SSL_get_error(ssl_, result);
   waits = error == SSL_ERROR_WANT_READ ? TlsWait::for_input : TlsWait::for_output;

@@ -1,6 +1,6 @@
 #pragma once
-// A stream of bytes to another program: TCP, a unix socket, or TLS over TCP. Nothing here waits except the look-up of a host's name.
-// Sockets are non-blocking; the user of a stream polls its descriptor.
+// A stream of bytes to another program: TCP, a Unix socket, or TLS over TCP. Sockets are non-blocking; the user of a stream polls its
+// descriptor. Only the look-up of a host name may wait.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ struct NetAddress {
   bool is_tls = false;
 };
 
-// The trusted certificates, which all TLS streams of a kind share. Empty without TLS.
+// The trusted certificates, which all TLS streams of one purpose share. Empty without TLS.
 class NetTls {
  public:
   // Trusts the certificates in `ca_file`; empty: the system's certificates. Requires TLS 1.2 or newer. Errors: `unsupported`, and
@@ -48,8 +48,8 @@ class NetStream {
  public:
   enum class State : std::uint8_t { opening, open, lost };
 
-  // Begins to connect. `is_allowed_address` returns true for each address of the host that may be connected to; empty: all. It checks the
-  // addresses that are then used, not the result of a separate look-up.
+  // Begins to connect. `is_allowed_address` returns true for each address of the host to which the stream may connect; empty: all
+  // addresses. It checks the addresses that are then used, not the result of a separate look-up.
   NetStream(NetAddress address, std::shared_ptr<const NetTls> tls, const std::function<bool(const sockaddr&)>& is_allowed_address = {});
   // Takes over a non-blocking socket from accept().
   explicit NetStream(int accepted);
@@ -57,9 +57,9 @@ class NetStream {
   NetStream(const NetStream&) = delete;
   NetStream& operator=(const NetStream&) = delete;
 
-  // Continues to connect and returns the state. If an address of a host does not answer, tries the host's next address.
+  // Continues to connect and returns the state. If an address of the host does not answer, tries the host's next address.
   State advance();
-  // Return the number of bytes read or written; 0: nothing now; < 0: lost.
+  // Return the number of bytes that were read or written; 0: none are possible now; < 0: the stream is lost.
   std::ptrdiff_t read(std::span<std::byte> into);
   std::ptrdiff_t write(std::span<const std::byte> from);
 
@@ -89,7 +89,7 @@ class NetStream {
   const NetAddress address_;
   const std::shared_ptr<const NetTls> tls_;
   std::unique_ptr<addrinfo, FreeAddresses> addresses_;
-  std::vector<const addrinfo*> candidate_addresses_;  // addresses to try; the next one is last
+  std::vector<const addrinfo*> candidate_addresses_;  // addresses to try; the next address is last
   int descriptor_ = -1;
   State state_ = State::opening;
   bool is_connecting_ = false, has_ended_ = false;

@@ -28,7 +28,8 @@ TimedStream::Code TimedStream::open() {
   return errors::timed_out;
 }
 
-// The deadline is checked before each read, also if there is always something to read.
+// Reads at least one byte, unless `code` is an error afterwards. Checks the deadline before each read, even if there is always something to
+// read.
 std::size_t TimedStream::read(std::span<std::byte> into, Code& code) {
   for (; !is_over(); wait(false)) {
     const std::ptrdiff_t num_read = stream_.read(into);

@@ -1,6 +1,6 @@
 #pragma once
-// A stream that waits, until a deadline: the synchronous stream over which Boost.Beast reads and writes messages. Beast's asynchronous
-// streams take ten times as long to compile, and a thread that only fetches something does not need them.
+// A stream that waits until a deadline: the synchronous stream over which Boost.Beast reads and writes messages. It is not asynchronous
+// because Beast's asynchronous streams take ten times as long to compile, and a thread that only fetches something does not need them.
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/system/system_error.hpp>
@@ -13,13 +13,13 @@
 
 namespace quire {
 
-// Used by one thread. Errors are reported as error codes, which say less than why().
+// Used by one thread. Functions return error codes; why() gives more detail.
 class TimedStream {
  public:
   using Clock = std::chrono::steady_clock;
   using Code = boost::system::error_code;
 
-  // The look-up of the host's name is not limited by the deadline.
+  // The deadline does not limit the look-up of the host name.
   TimedStream(Clock::time_point deadline, NetAddress address, std::shared_ptr<const NetTls> tls,
               const std::function<bool(const sockaddr&)>& is_allowed_address = {})
       : deadline_(deadline), stream_(std::move(address), std::move(tls), is_allowed_address) {}
@@ -43,7 +43,7 @@ class TimedStream {
     code = {};
     return 0;
   }
-  // Beast requires these overloads of a stream; no code calls them.
+  // Beast requires these overloads, but no code calls them.
   template <class Buffers>
   std::size_t read_some(const Buffers& buffers) {
     return checked([&](Code& code) { return read_some(buffers, code); });
@@ -53,7 +53,7 @@ class TimedStream {
     return checked([&](Code& code) { return write_some(buffers, code); });
   }
 
-  // Returns why the stream is lost; empty: it is not.
+  // Returns the reason why the stream is lost; empty: it is not lost.
   [[nodiscard]] const std::string& why() const { return stream_.lost_reason(); }
 
  private:
@@ -67,7 +67,7 @@ class TimedStream {
   std::size_t read(std::span<std::byte> into, Code& code);
   std::size_t write(std::span<const std::byte> from, Code& code);
   [[nodiscard]] bool is_over() const;
-  // Waits until something can be done, or the deadline has passed.
+  // Waits until the socket is ready, or the deadline has passed.
   void wait(bool has_output);
 
   Clock::time_point deadline_;

@@ -34,7 +34,7 @@ Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptio
   for (const MakeRoutes make : apis) apis_.push_back(make(serving_));
 }
 
-// Returns the route of a path and method, or null. A path that one route names literally never matches the "*" of another route.
+// Returns the route for a path and a method, or null. If a route has the path literally, "*" in other routes does not match it.
 const Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) const {
   const bool is_literal = std::ranges::any_of(
       apis_, [path](const ApiRoutes& api) { return std::ranges::find(api.routes, path, &Route::path) != api.routes.end(); });
@@ -79,7 +79,7 @@ std::optional<HttpResponse> Router::answer_early(const HttpRequest& request) con
 }
 
 std::string Router::client_of(const HttpRequest& request) const {
-  // The server's own key does not identify a client. The client's address does, as in a server without keys.
+  // The server's own key does not identify a client, so clients with this key are distinguished by address, as in a server without keys.
   const std::string tenant = serving_.keys().tenant_of(request.authorization).value_or("");
   return tenant.empty() ? request.address : "tenant " + tenant;
 }
@@ -90,7 +90,7 @@ bool Router::is_operator_request(const HttpRequest& request) const {
   return route != nullptr && route->access != Access::key;
 }
 
-// The usual cause is a base URL with one "/v1" too many or too few.
+// A wrong path usually has one "/v1" too many or too few, because the base URL is wrong.
 std::string Router::routes_instead_of(std::string_view path) const {
   constexpr std::string_view kVersion = "/v1";
   const auto exists = [this](std::string_view other) {

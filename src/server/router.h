@@ -1,5 +1,5 @@
 #pragma once
-// Chooses the route that answers a request.
+// Chooses the route for a request and runs its handler.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,10 +17,10 @@ namespace quire {
 // Used on the server's thread only.
 class Router final : public RequestHandler {
  public:
-  // Returns the APIs that the server has.
+  // Returns the APIs of the server.
   [[nodiscard]] static std::span<const MakeRoutes> all_apis();
 
-  // Takes the arguments of Serving, and the APIs. If routes have the same path and method, the first one applies.
+  // Passes its arguments except `apis` to Serving. If several routes have the same path and method, the first one is used.
   Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Serving::SubmitJob submit_job,
          std::span<const MakeRoutes> apis = all_apis());
 
@@ -35,18 +35,18 @@ class Router final : public RequestHandler {
   [[nodiscard]] RequestLog& log() override { return serving_.log(); }
   [[nodiscard]] ServerStats& stats() override { return serving_.stats(); }
 
-  // No completion starts after this call, and /health and /ready report that the server is shutting down.
+  // After this call, no completion starts, and /health and /ready report that the server is shutting down.
   void drain() { serving_.drain(); }
 
  private:
-  // Returns null if there is no such route; `allowed` then receives the methods that the path supports.
+  // Returns null if there is no route with this path and method; `allowed` then receives the methods that the path supports.
   [[nodiscard]] const Route* find_route(std::string_view path, std::string_view method, std::string& allowed) const;
   [[nodiscard]] HttpResponse no_route(const HttpRequest& request, const std::string& allowed) const;
-  // Returns a hint: another path that the client may have meant, or the paths that exist.
+  // Returns the remedy for an unknown path: a similar path that exists, or the list of paths.
   [[nodiscard]] std::string routes_instead_of(std::string_view path) const;
 
   const ServerOptions* options_;
-  std::uint64_t run_id_;  // distinguishes the ids of two runs of the server
+  std::uint64_t run_id_;  // random, so that ids of two runs of the server differ
   std::uint64_t num_requests_ = 0;
   BodyBudget body_budget_;
   BodyReaders body_readers_;

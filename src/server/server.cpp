@@ -1,6 +1,6 @@
-// The server's thread. run() accepts connections, gives each to a Connection, and runs the tasks that the engine and the job pool post,
-// until a stop is requested and the last connection has ended. The whole state of the server except the job pool belongs to this thread.
-// Nothing on it may wait for a client, a disk or the engine. quire/server.h describes the public members of Server.
+// Implements the server's thread. run() accepts connections, creates a Connection for each, and runs the tasks that the engine and the job
+// pool post, until a stop is requested and the last connection has ended. All state of the server except the job pool belongs to this
+// thread. The thread must never wait for a client, a disk or the engine. quire/server.h describes the public members of Server.
 #include "quire/server.h"
 
 #include <fmt/format.h>
@@ -28,11 +28,11 @@ namespace quire {
 
 namespace asio = boost::asio;
 
-// Each thread fetches one remote image at a time. One client uses at most half of the threads.
+// Number of threads that fetch remote images. Each fetches one image at a time. One client uses at most half of the threads.
 constexpr std::uint32_t kFetchingThreads = 8;
 using asio::ip::tcp;
 
-// The order of the members matters: the jobs are destroyed first, then the io_context with its coroutines, which use the members above it.
+// Members are destroyed in reverse order: first the job pool, then the io_context with its coroutines, which use the members before it.
 struct Server::Impl {
   Impl(Engine& engine, std::unique_ptr<ServedModel> served, const ServerOptions& given, Logger& log)
       : options(given),
@@ -61,11 +61,11 @@ struct Server::Impl {
   Router router;
   ConnectionTable connections{
       {.max_busy = options.max_connections - options.max_connections / 16, .limits_shares = !options.tenant_keys.empty()}};
-  // This descriptor is held open, so that one more client can be accepted when no other descriptor is left.
+  // A reserved descriptor, so that one more client can be accepted when no other descriptor is left.
   SpareDescriptor spare;
   bool draining = false;
-  // `io` comes after the router: its destruction destroys unfinished coroutines, and their connections refer to the router. The members
-  // below use `io`.
+  // `io` must come after the router: the io_context's destructor destroys unfinished coroutines, whose connections use the router. The
+  // members after `io` use it.
   asio::io_context io{1};
   JobPool jobs{io,
                {.max_jobs = options.max_parse_queue,
@@ -107,14 +107,15 @@ asio::awaitable<void> Server::Impl::accept() {
     if (!code) {
       add_connection(std::move(socket));
     } else if (code != asio::error::would_block && !accept_with_spare()) {
-      // Another attempt would fail immediately and keep the thread busy.
+      // Pauses, because another attempt would fail immediately and keep the thread busy.
       asio::steady_timer pause(io, std::chrono::milliseconds(100));
       co_await pause.async_wait(into(code));
     }
   }
 }
 
-// Without a free descriptor a client would hang in the backlog. This function closes an idle connection for it, or refuses the client.
+// Accepts a client when no other descriptor is free; it would otherwise wait in the backlog. Closes an idle connection to make room, or
+// refuses the client.
 bool Server::Impl::accept_with_spare() {
   spare.release();
   boost::system::error_code code;
@@ -142,7 +143,7 @@ void Server::Impl::reject_connection(tcp::socket socket) {
   boost::system::error_code ignored;
   socket.non_blocking(true, ignored);
   socket.write_some(asio::buffer(text), ignored);
-  // Closing with unread bytes resets the connection, and the answer could be lost.
+  // Reads what the client has sent, because closing with unread bytes resets the connection, and the client might not get the response.
   char unread[4096];
   socket.read_some(asio::buffer(unread), ignored);
 }
@@ -159,7 +160,7 @@ void Server::Impl::add_connection(tcp::socket socket) {
   if (options.send_buffer_bytes > 0)
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(options.send_buffer_bytes)), ignored);
   ++stats.connections_total;
-  // The events refer to the connection, which is created after them.
+  // Events use `handle`, because the connection is created after them.
   auto handle = std::make_shared<Connection*>(nullptr);
   Connection::Events events{[this, handle](ConnectionState state) { connections.set_state(*handle, state); },
                             [this, handle](const std::string& whose) { connections.set_client(*handle, whose); },
@@ -192,7 +193,8 @@ void Server::Impl::wait_for_signals() {
   });
 }
 
-// The first call lets requests in flight end within drain_timeout_ms. The second call, or the timeout, closes all connections.
+// Stops the server. The first call lets requests in flight end within drain_timeout_ms. The second call, or the timeout, closes all
+// connections.
 void Server::Impl::on_stop() {
   draining ? close_all() : drain();
 }
@@ -269,7 +271,7 @@ void Server::run() {
       impl_->io.run();
       ended = true;
     } catch (const std::exception&) {
-      // One task failed; the others continue.
+      // The task that threw has failed; the other tasks continue.
       impl_->router.log().failed({}, std::current_exception());
     }
   }

@@ -1,6 +1,6 @@
 // Finds added tokens in a text: the first byte selects a range of the sorted entries, and each further byte narrows this range. The
-// tokenizer calls it for each text before any other encoding step, from any number of threads. The cost is linear in the text if the length
-// of the tokens is bounded.
+// tokenizer calls it for each text before any other encoding step. Thread-safe. The cost is linear in the text if the length of the tokens
+// is bounded.
 #include "text/added_tokens.h"
 
 #include <utf8proc.h>
@@ -23,7 +23,7 @@ bool is_white_space(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-// Returns whether Unicode's \w matches `c`: letters, marks, decimal digits, connectors, joiners.
+// Returns whether Unicode's \w matches `c`: letters, marks, decimal digits, connectors and joiners.
 bool is_word(char32_t c) {
   if (c == 0x200C || c == 0x200D) return true;
   const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
@@ -78,7 +78,7 @@ AddedTokens::AddedTokens(const TokenizerSpec& spec, const Vocabulary& vocabulary
 }
 
 void AddedTokens::Table::sort() {
-  // If two tokens have the same normalized text, the special token matches.
+  // If two tokens have the same normalized text, the special token must match.
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::tuple(a.text, !a.special, a.token) < std::tuple(b.text, !b.special, b.token);
   });
@@ -96,7 +96,7 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::
     if (entry == nullptr) continue;
     Match match{at, at + entry->text.size(), entry->token};
     if (entry->single_word && !between_word_borders(text, match.begin, match.end)) {
-      at = match.end - 1;  // the search continues after it, as in Hugging Face tokenizers
+      at = match.end - 1;  // continues after the token, as Hugging Face tokenizers do
       continue;
     }
     if (entry->strip_left) match.begin = skip_white_space_back(text, match.begin, from);
@@ -106,7 +106,7 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::
   return std::nullopt;
 }
 
-// Narrows the range of sorted entries byte by byte.
+// Narrows the range of sorted entries byte by byte. In each range, a complete entry comes before longer ones.
 const AddedTokens::Entry* AddedTokens::Table::longest_at(std::string_view text, std::size_t at, bool parse_special) const {
   auto first = entries.begin() + first_byte[byte_at(text, at)];
   auto last = entries.begin() + first_byte[byte_at(text, at) + 1U];

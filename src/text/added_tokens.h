@@ -1,5 +1,5 @@
 #pragma once
-// Finds added tokens that are spelled out in a text, before any other encoding step. Objects are immutable after construction.
+// Finds the text of added tokens in a text, before any other encoding step. Objects are immutable after construction.
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -23,22 +23,22 @@ class AddedTokens {
     TokenId token = -1;
   };
 
-  // Searches as Hugging Face tokenizers do (AddedVocabulary). Most tokens are searched for as the file spells them, in the raw text. A
-  // token that is `normalized` is searched for in its normalized form, in the normalized text between the other matches. The constructor
-  // calls `normalize` once for each of these tokens.
+  // Searches as Hugging Face tokenizers do (AddedVocabulary): most tokens are found in the raw text, as the file spells them. A token that
+  // is `normalized` is found in its normalized form, in the normalized text between the other matches. The constructor calls `normalize`
+  // once for each of these tokens.
   using Normalize = std::function<std::string(std::string_view)>;
   AddedTokens(const TokenizerSpec& spec, const Vocabulary& vocabulary, const Normalize& normalize);
 
   enum class TextForm : std::uint8_t { as_written, normalized };
 
-  // Returns the leftmost token in `text` at or after `from`; if several begin there, the longest. User-defined tokens always match. Control
-  // and unknown tokens match only with `parse_special`. The match includes white space that the token strips, but none before `from`.
-  // `text` must be valid UTF-8.
+  // Returns the leftmost token in `text` at or after `from`. If several tokens begin there, returns the longest. User-defined tokens always
+  // match. Control and unknown tokens match only with `parse_special`. The match includes the white space that the token strips, but none
+  // before `from`. `text` must be valid UTF-8.
   [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from, bool parse_special,
                                           TextForm form = TextForm::as_written) const;
 
  private:
-  // A token that is searched for in texts. `special` means a control or unknown token, which matches only with `parse_special`.
+  // A token to find in texts. `special`: a control or unknown token, which matches only with `parse_special`.
   struct Entry {
     std::string_view text;
     TokenId token;

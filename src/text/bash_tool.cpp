@@ -14,7 +14,7 @@ struct Block {
   std::size_t end = 0;  // first byte after the closing fence
 };
 
-// Returns whether the fence at `open` begins a block, and sets `block`.
+// Returns whether the fence at `open` begins a block. If it does, sets `block`.
 bool find_block(std::string_view text, std::size_t open, Block& block) {
   const std::size_t after = open + kOpen.size();
   const std::size_t first = std::min(text.find_first_not_of(kSpace, after), text.size());
@@ -22,7 +22,7 @@ bool find_block(std::string_view text, std::size_t open, Block& block) {
   const std::size_t last_newline = space.rfind('\n');
   if (last_newline == std::string_view::npos) return false;
   const std::size_t begin = after + last_newline + 1;
-  // An empty block closes with the newline that ends its blank lines; there must be another one before it.
+  // The last newline of an empty block's blank lines belongs to the closing fence, so the opening line needs another newline before it.
   const bool is_empty = space.find('\n') != last_newline && text.substr(begin - 1).starts_with(kClose);
   const std::size_t close = text.find(kClose, begin);
   if (close != std::string_view::npos)

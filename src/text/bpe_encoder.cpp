@@ -1,4 +1,4 @@
-// Byte-level BPE: splits the text with the pre-tokenizer, makes one symbol per byte and merges symbols by rank.
+// Byte-level BPE: splits the text with the pre-tokenizer, creates one symbol per byte, and merges symbols by rank.
 #include <array>
 #include <string>
 #include <utility>
@@ -75,7 +75,7 @@ class BpeEncoder final : public TextEncoder {
   MergeTable merges_;
   PreTokenizer pre_tokenizer_;
   BpeOptions options_;
-  std::array<TokenId, 256> byte_ids_{};  // -1: the vocabulary does not have the byte; it gives no token
+  std::array<TokenId, 256> byte_ids_{};  // -1: the byte is not in the vocabulary and produces no token
   mutable PieceCache cache_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 // Merges neighbouring symbols greedily by rank, for BPE and SentencePiece. The cost is nearly linear in the length of the text, O(n log n)
-// at worst. It uses up to 24 bytes of memory per byte of text.
+// at worst. Uses up to 24 bytes of memory per byte of text.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,20 +22,20 @@ struct Merge {
   TokenId id = -1;         // the merged token
 };
 
-// One object serves one call of encode() and reuses its memory from piece to piece.
+// An object serves one call of encode() and reuses its memory for all pieces.
 class Merger {
  public:
   // Removes all symbols and reserves memory for a text of `num_bytes`.
   void clear(std::size_t num_bytes);
-  // Appends the text's next symbol. `length` must be > 0, and all lengths together must stay below 2^32 bytes.
+  // Appends the next symbol of the text. `length` must be > 0, and the sum of all lengths must be less than 2^32 bytes.
   void append(TokenId id, std::uint32_t length);
 
-  // Merges until no neighbours can be merged. lookup(begin, left, right) returns the merge of two neighbouring symbols, the first at byte
-  // `begin`, as std::optional<Merge>.
+  // Merges until no neighbours can be merged. lookup(begin, left, right) returns the merge of two neighbouring symbols as
+  // std::optional<Merge>; `begin` is the first byte of the left symbol.
   template <class Lookup>
   void run(const Lookup& lookup);
 
-  // Calls visit(begin, symbol) from left to right.
+  // Calls visit(begin, symbol) for each symbol from left to right.
   template <class Visit>
   void for_each(const Visit& visit) const {
     for (std::uint32_t at = 0; at < cells_.size(); at += cells_[at].length) visit(at, cells_[at]);
@@ -52,8 +52,8 @@ class Merger {
   // Replaces the symbol at byte `left` and its right neighbour by one symbol.
   void join(std::uint32_t left, TokenId id);
 
-  // One cell per byte. The cell of a symbol's first byte holds the symbol. The cell of its last byte also holds its length, so that the
-  // next symbol can find it.
+  // One cell per byte. The cell of a symbol's first byte holds the symbol. The cell of its last byte also holds the symbol's length, so
+  // that the next symbol can find the previous one.
   std::vector<Symbol> cells_;
   MergeQueue queue_;
 };
@@ -77,7 +77,7 @@ void Merger::run(const Lookup& lookup) {
   while (const auto candidate = queue_.pop()) {
     const std::uint32_t left = candidate->left;
     const auto merge = look_up(left, lookup);
-    if (!merge || merge->rank != candidate->rank) continue;  // one of the two symbols has changed since it was queued
+    if (!merge || merge->rank != candidate->rank) continue;  // one of the two symbols has changed since the merge was queued
     join(left, merge->id);
     if (left > 0) offer(left - cells_[left - 1].length, lookup);
     offer(left, lookup);

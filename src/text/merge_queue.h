@@ -1,5 +1,5 @@
 #pragma once
-// Orders the candidates for merging: by rank, then from left to right.
+// Orders the candidates for merging by rank, then from left to right.
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace quire {
 
-// One heap of all candidates gets slower as the text gets longer. In a long text each rank therefore has a bucket. Most candidates have a
-// higher rank than the current one and enter their bucket from left to right. The other candidates go through a heap. The order is exactly
-// that of one heap over (rank, left); the buckets only make it cheaper.
+// A priority queue. A single heap gets slower as the text gets longer, so in a long text each rank has a bucket. Most candidates have a
+// higher rank than the current one, and enter their bucket from left to right. The other candidates go through a heap. The order is exactly
+// the order of one heap over (rank, left); the buckets only reduce the cost.
 class MergeQueue {
  public:
   struct Candidate {
@@ -30,8 +30,8 @@ class MergeQueue {
   // Opens the bucket with the lowest rank. Returns false if there is no bucket.
   bool open_bucket();
 
-  std::int64_t rank_ = 0;               // of the open bucket
-  std::vector<std::uint32_t> lefts_;    // candidates of the open bucket, sorted
+  std::int64_t rank_ = 0;               // rank of the open bucket
+  std::vector<std::uint32_t> lefts_;    // candidates of the open bucket in ascending order
   std::size_t next_ = 0;                // index into lefts_
   std::vector<std::uint64_t> heap_;     // keys with ranks up to rank_, as a min-heap
   std::vector<std::uint32_t> waiting_;  // ranks of buckets_, as a min-heap

@@ -10,7 +10,7 @@ std::uint64_t key_of(TokenId left, TokenId right) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
 }
 
-// Converts a part of a merge to the form that the vocabulary uses.
+// Converts a part of a merge to the spelling that the vocabulary uses.
 std::string part_bytes(std::string_view part, bool byte_level) {
   return byte_level ? from_byte_alphabet(part).value_or(std::string(part)) : with_plain_spaces(part);
 }
@@ -19,7 +19,7 @@ struct Parts {
   TokenId left, right, merged;
 };
 
-// Splits at the first space that gives two tokens of the vocabulary, because pieces may contain spaces themselves.
+// Splits the line at the first space for which both parts are tokens of the vocabulary. A piece may itself contain spaces.
 std::optional<Parts> resolve(std::string_view line, bool byte_level, const Vocabulary& vocabulary) {
   for (std::size_t at = line.find(' ', 1); at != std::string_view::npos && at + 1 < line.size(); at = line.find(' ', at + 1)) {
     const std::string left = part_bytes(line.substr(0, at), byte_level), right = part_bytes(line.substr(at + 1), byte_level);
@@ -42,7 +42,7 @@ Result<MergeTable> MergeTable::create(const TokenizerSpec& spec, const Vocabular
     if (space == std::string::npos || space + 1 >= line.size())
       return fail(ErrorCode::corrupt, "tokenizer merges", "merge " + std::to_string(rank) + " (\"" + line + "\") does not have two parts");
     const auto parts = resolve(line, byte_level, vocabulary);
-    // If two merges are equal, the first one counts.
+    // If two merges are equal, the first one is used.
     if (parts) table.merges_.try_emplace(key_of(parts->left, parts->right), Merge{static_cast<std::uint32_t>(rank), parts->merged});
   }
   return table;

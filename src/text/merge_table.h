@@ -14,8 +14,8 @@ namespace quire {
 
 class MergeTable {
  public:
-  // Reads `spec.merges`, which are "left right" in rank order. Skips merges with a token that is not in the vocabulary, since they can
-  // never apply. Error `corrupt`: a line does not have two parts.
+  // Reads `spec.merges`, a list of "left right" in rank order. Skips merges whose tokens are not in the vocabulary, because they can never
+  // apply. Error `corrupt`: a line does not have two parts.
   static Result<MergeTable> create(const TokenizerSpec& spec, const Vocabulary& vocabulary);
 
   [[nodiscard]] std::optional<Merge> find(TokenId left, TokenId right) const;
@@ -24,7 +24,7 @@ class MergeTable {
  private:
   MergeTable() = default;
 
-  boost::unordered_flat_map<std::uint64_t, Merge> merges_;  // key: ids of left and right
+  boost::unordered_flat_map<std::uint64_t, Merge> merges_;  // keys are the ids of left and right
 };
 
 }  // namespace quire

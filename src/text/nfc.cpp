@@ -1,5 +1,5 @@
-// Normalizes texts to Unicode's form C with utf8proc, restricted to the Unicode version that Hugging Face `tokenizers` uses. Any thread may
-// call it while it encodes with a tokenizer that normalizes. The cost must be linear in the text, even for a long run of marks.
+// Normalizes texts to Unicode's form C with utf8proc, restricted to the Unicode version that Hugging Face `tokenizers` uses. Thread-safe.
+// Called while a text is encoded, if the tokenizer normalizes. The cost must be linear in the text, even for a long run of marks.
 #include "text/nfc.h"
 
 #include <utf8proc.h>
@@ -45,7 +45,7 @@ std::uint8_t combining_class(std::int32_t character) {
   return static_cast<std::uint8_t>(utf8proc_get_property(character)->combining_class);
 }
 
-// Normalizes one part of the text. Characters of the part do not compose with characters outside it.
+// Normalizes one part of the text. Characters of the part must not compose with characters outside the part.
 class Part {
  public:
   void add(char32_t character) {
@@ -71,8 +71,8 @@ class Part {
   static constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   static constexpr std::size_t kLongestDecomposition = 4;
 
-  // Sorts marks into Unicode's canonical order (chapter 3.11). utf8proc sorts too, but by exchanging neighbours: quadratic in a run of
-  // marks.
+  // Sorts marks into Unicode's canonical order (chapter 3.11). utf8proc also sorts, but by exchanging neighbours, which is quadratic in the
+  // length of a run of marks.
   void order_marks() {
     const auto is_starter = [](std::int32_t character) { return combining_class(character) == 0; };
     for (auto at = characters_.begin(); at != characters_.end();) {

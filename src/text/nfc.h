@@ -5,8 +5,8 @@
 
 namespace quire {
 
-// Returns the normalized `text`, which must be valid UTF-8. `tokenizers` uses the tables of Unicode 9. Combining marks from later versions
-// therefore keep their position; otherwise the token ids would differ.
+// Returns `text` in normalized form. `text` must be valid UTF-8. `tokenizers` uses the tables of Unicode 9, so combining marks from later
+// versions keep their position; otherwise the token ids would differ.
 [[nodiscard]] std::string normalize_nfc(std::string_view text);
 
 }  // namespace quire

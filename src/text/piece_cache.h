@@ -1,6 +1,6 @@
 #pragma once
-// Caches the token ids of short pieces that were seen recently. The size is bounded. Any number of threads may call it at the same time.
-// find() and insert() never block, because a thread that holds the lock may have low priority and no core.
+// Caches the token ids of short pieces that were seen recently. The size is bounded. Thread-safe. find() and insert() never block, because
+// the thread that holds the lock may have a low priority and may be preempted.
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstddef>
 #include <functional>
@@ -14,14 +14,14 @@
 
 namespace quire {
 
-// Entries are in two generations. When the young one is full, the old one is dropped and the young one becomes old. find() copies an entry
-// from the old to the young generation. Texts that are seen only once therefore cannot evict texts that recur.
+// Entries are in two generations. When the young generation is full, the old one is dropped and the young one becomes the old one. find()
+// copies an entry from the old to the young generation. Pieces that are seen only once therefore do not evict pieces that recur.
 class PieceCache {
  public:
   static constexpr std::size_t kMaxEntries = 16384;
   static constexpr std::size_t kMaxPieceBytes = 48;
 
-  // Appends the ids of `piece` and returns true if they are cached.
+  // If the ids of `piece` are cached, appends them and returns true.
   bool find(std::string_view piece, std::vector<TokenId>& out);
   void insert(std::string_view piece, std::span<const TokenId> tokens);
   [[nodiscard]] std::size_t size() const;
@@ -33,7 +33,7 @@ class PieceCache {
   };
   using Entries = boost::unordered_flat_map<std::string, std::vector<TokenId>, Hash, std::equal_to<>>;
 
-  // find() and insert() only try to lock it. A thread that fails encodes the piece again.
+  // find() and insert() only try to lock the mutex. If this fails, the thread encodes the piece without the cache.
   mutable std::shared_mutex mutex_;
   Entries young_, old_;
 };

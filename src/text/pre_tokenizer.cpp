@@ -1,6 +1,6 @@
-// Holds the expressions that split a text into pieces, and applies them. The byte-level encoder calls it for each text, from any number of
-// threads. Expressions may come from a model's files, so each search has a budget (regex.h). Quadratic expressions of known models are
-// replaced by equivalent ones.
+// Stores the expressions that split a text into pieces, and applies them. The byte-level encoder calls it for each text. Thread-safe.
+// Expressions may come from a model's files, so each search has a limited number of steps (regex.h). Quadratic expressions of known models
+// are replaced by equivalent linear ones.
 #include "text/pre_tokenizer.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct NamedPreTokenizer {
   std::vector<std::string> patterns;
 };
 
-// The names are spelled as GGUF writers spell them. The expressions come from the models' tokenizer.json files.
+// Names as GGUF writers spell them. The expressions come from the models' tokenizer.json files.
 const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> table{
       {{"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"}, {kGpt2Split}},
@@ -65,8 +65,8 @@ const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
   return table;
 }
 
-// Replaces expressions of known models that are quadratic in a run of white space by equivalent linear ones. A match can only begin at the
-// start of a run: if a later start matches, the start of the run matches too.
+// Replaces an expression of known models that is quadratic in a run of white space by an equivalent linear one. The replacement lets a
+// match begin only at the start of a run: if a match can begin later in the run, it can also begin at the start.
 std::string without_quadratic_search(const std::string& pattern) {
   return pattern == R"(\s+$)" ? R"((?<!\s)\s+$)" : pattern;
 }
@@ -96,7 +96,7 @@ Result<void> PreTokenizer::for_each_piece(std::string_view text, const Visit& vi
   return went_on ? Result<void>{} : std::unexpected(went_on.error());
 }
 
-// Splits `text`, which is not empty, by the expressions from `stage` on.
+// Splits `text`, which must not be empty, by the expressions from index `stage` on.
 Result<bool> PreTokenizer::cut(std::size_t stage, std::string_view text, const Visit& visit) const {
   if (stage == regexes_.size()) return visit(text);
   std::size_t done = 0;

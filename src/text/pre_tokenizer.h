@@ -1,5 +1,5 @@
 #pragma once
-// Splits a text into pieces. Byte-level BPE merges only within a piece.
+// Splits a text into pieces. Byte-level BPE merges only within one piece.
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace quire {
 
-// Returns the expressions for a name in tokenizer.ggml.pre, to be applied in turn. (A tokenizer.json contains the expressions itself.)
-// Returns no expressions for "": the text is one piece. Error `unsupported`: the name is unknown.
+// Returns the expressions for a name in tokenizer.ggml.pre, which must be applied in order. (A tokenizer.json contains the expressions
+// themselves.) Returns no expressions for "": the text is then one piece. Error `unsupported`: the name is unknown.
 Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name);
 
 // Objects are immutable after create().
@@ -20,12 +20,12 @@ class PreTokenizer {
  public:
   using Visit = std::function<bool(std::string_view piece)>;  // returns whether to continue
 
-  // Error `unsupported`: the engine cannot read an expression.
+  // Error `unsupported`: the regex engine cannot compile an expression.
   static Result<PreTokenizer> create(const std::vector<std::string>& patterns);
 
-  // Visits the pieces of `text` (valid UTF-8) in order; together they are the text. Each pattern splits the pieces of the previous pattern
-  // into matches and the text between matches (Split with behavior Isolated of Hugging Face). An empty match splits at its position.
-  // Errors: see Regex::find.
+  // Visits the pieces of `text` (valid UTF-8) in order; concatenated, they equal the text. Each pattern splits the pieces of the previous
+  // pattern into matches and the text between matches (Split with behavior Isolated of Hugging Face). An empty match splits at its
+  // position. Errors: see Regex::find().
   [[nodiscard]] Result<void> for_each_piece(std::string_view text, const Visit& visit) const;
 
  private:

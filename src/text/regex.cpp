@@ -15,7 +15,7 @@ const OnigUChar* bytes_of(std::string_view text) {
   return reinterpret_cast<const OnigUChar*>(text.data());
 }
 
-// Initializes Oniguruma once, on one thread, as it requires.
+// Initializes Oniguruma once, on one thread, as Oniguruma requires.
 void initialize_engine() {
   static const int status = [] {
     std::array<OnigEncoding, 1> encodings{ONIG_ENCODING_UTF8};

@@ -1,6 +1,6 @@
-// SentencePiece's BPE: makes one symbol per character and merges symbols by the score of the merged token, or by rank if the file lists
-// merges. A symbol without a token becomes the tokens of its bytes. The tokenizer calls it for each text between added tokens, from any
-// number of threads. The cost is O(n log n) for any text.
+// SentencePiece's BPE: creates one symbol per character and merges symbols by the score of the merged token, or by rank if the file lists
+// merges. A symbol that is no token becomes the tokens of its bytes. The tokenizer calls it for each text between added tokens.
+// Thread-safe. The cost is O(n log n) for any text.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-// Ranks the tokens by descending score. Equal scores have equal ranks.
+// Returns the rank of each token by descending score. Equal scores have equal ranks.
 std::vector<std::uint32_t> ranks_of_scores(const std::vector<float>& scores) {
   std::vector<float> distinct = scores;
   std::ranges::sort(distinct, std::greater());
@@ -102,7 +102,7 @@ class SentencePieceEncoder final : public TextEncoder {
 
   const Vocabulary& vocabulary_;
   MergeTable merges_;
-  std::vector<std::uint32_t> ranks_;  // per token; empty if the file lists merges
+  std::vector<std::uint32_t> ranks_;  // one per token; empty if the file lists merges
   std::optional<TokenId> unk_;
 };
 

@@ -5,7 +5,7 @@
 namespace quire {
 namespace {
 
-// Returns failure[i]: the length of the longest proper border of the first i bytes (Knuth, Morris, Pratt).
+// Returns a list whose element i is the length of the longest proper border of the first i bytes (Knuth, Morris, Pratt).
 std::vector<std::uint32_t> failure_function(std::string_view text) {
   std::vector<std::uint32_t> failure(text.size() + 1, 0);
   std::uint32_t border = 0;

@@ -1,6 +1,6 @@
-// Encodes and decodes with added tokens, normalizer, encoder and vocabulary. Objects are immutable after create(). The server calls them
-// from its parsing threads and the server thread at the same time. A prompt may have any size and content: each step is at most nearly
-// linear and stops early when a token limit is exceeded.
+// Encodes and decodes texts with added tokens, normalizer, encoder and vocabulary. Objects are immutable after create(), so the server's
+// thread and the job pool call them concurrently. A prompt may have any size and content: each step is at most nearly linear and stops
+// early when a token limit is exceeded.
 #include "quire/text/tokenizer.h"
 
 #include <algorithm>
@@ -22,16 +22,19 @@ bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char byte) { return static_cast<unsigned char>(byte) < 0x80; });
 }
 
-// Selects where a leading space is added: nowhere, at the start of the text, or before each piece between added tokens. A piece that begins
-// with a space gets no second one. `normalized`: each normalized part gets one, even if it begins with a space.
+// Where a space is added before text:
+// - never;
+// - first: at the start of the text, unless the text begins with a space;
+// - always: before each piece between added tokens, unless the piece begins with a space;
+// - normalized: before each normalized part, even if it begins with a space.
 enum class SpacePrefix : std::uint8_t { never, first, always, normalized };
 
 struct Settings {
   bool nfc = false;
   SpacePrefix space_prefix = SpacePrefix::never;
   std::vector<TokenId> before, after;  // ids added before and after a text
-  bool escapes_spaces = false;         // U+2581 is a space (SentencePiece)
-  bool normalizes_spaces = false;      // spaces become U+2581 before normalized added tokens are searched for
+  bool escapes_spaces = false;         // U+2581 counts as a space (SentencePiece)
+  bool normalizes_spaces = false;      // spaces become U+2581 before the search for normalized added tokens
   bool strips_leading_space = false;
   std::optional<TokenId> bos, eos;
   std::vector<TokenId> eog;
@@ -91,7 +94,7 @@ class TokenizerImpl final : public Tokenizer {
   [[nodiscard]] bool strips_leading_space() const override { return settings_.strips_leading_space; }
 
  private:
-  // Stops early when `out` exceeds `options.max_tokens`.
+  // Encodes a text with added tokens. Stops early when `out` exceeds `options.max_tokens`.
   Result<void> encode_parts(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& out) const {
     std::size_t at = 0;
     while (const auto match = added_.find(text, at, options.parse_special)) {
@@ -103,7 +106,8 @@ class TokenizerImpl final : public Tokenizer {
     return encode_part(text.substr(at), at == 0, options, out);
   }
 
-  // Encodes the text between added tokens that are matched as written, and normalizes it as a whole. `at_start`: no text comes before it.
+  // Encodes the text between two added tokens that were matched in the raw text. Normalizes the text as a whole. `at_start`: no text
+  // precedes it.
   Result<void> encode_part(std::string_view raw, bool at_start, const EncodeOptions& options, std::vector<TokenId>& out) const {
     if (raw.empty()) return {};
     const std::string text = normalized(raw);
@@ -118,7 +122,7 @@ class TokenizerImpl final : public Tokenizer {
     return encode_plain(std::string_view(text).substr(at), at_start && at == 0, options, out);
   }
 
-  // Normalizes the text as the file specifies. The encoder reads U+2581 as a space.
+  // Returns the text normalized as the file specifies. The encoder reads U+2581 as a space.
   [[nodiscard]] std::string normalized(std::string_view text) const {
     std::string changed = settings_.nfc && !is_ascii(text) ? normalize_nfc(text) : std::string(text);
     if (settings_.normalizes_spaces) changed = with_marked_spaces(changed);
@@ -160,7 +164,7 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
   settings.escapes_spaces = spec.algorithm == TokenizerSpec::Algorithm::sentencepiece;
   settings.normalizes_spaces = settings.escapes_spaces && !spec.replaces_spaces_after_added_tokens;
   settings.strips_leading_space = settings.escapes_spaces && spec.add_space_prefix;
-  // Byte-level BPE supports only the prefix that is omitted if a space is already present.
+  // Byte-level BPE supports only a prefix that is not added before an existing space.
   if (spec.add_space_prefix && spec.space_prefix_unless_present)
     settings.space_prefix = spec.space_prefix_first_only ? SpacePrefix::first : SpacePrefix::always;
   else if (spec.add_space_prefix && settings.escapes_spaces)

@@ -1,4 +1,4 @@
-// Validates, repairs and iterates over UTF-8. It is called wherever text enters; the functions are pure. Repaired text equals the result of
+// Validates, repairs and iterates over UTF-8. Called wherever text enters. All functions are pure. Repaired text equals the result of
 // Python's bytes.decode("utf-8", errors="replace"), as in vLLM's answers.
 #include "text/utf8.h"
 

@@ -1,5 +1,5 @@
-// Stores the tokens as bytes and maps texts to ids. It is created once per model and then never changes, so any thread may use it. The
-// lists come from a model's file: their lengths and ids are checked, and contradictions give the error `corrupt`.
+// Stores the tokens as bytes and maps texts to ids. Created once per model and then never changed, so any thread may use it. The lists come
+// from a model's file: their lengths and ids are checked, and contradictions are an error `corrupt`.
 #include "text/vocabulary.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ int hex_digit(char digit) {
   return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-// Returns NN of a token <0xNN>.
+// Returns the byte NN of a token <0xNN>.
 std::optional<unsigned char> parse_byte_token(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
   const int high = hex_digit(text[3]), low = hex_digit(text[4]);
@@ -71,7 +71,7 @@ Result<void> check_lists(const TokenizerSpec& spec) {
     return fail(ErrorCode::corrupt, "tokenizer scores",
                 std::to_string(spec.scores.size()) + " scores for " + std::to_string(count) + " tokens");
   }
-  // Scores must order the tokens.
+  // A NaN score would make the order of tokens undefined.
   const auto unordered = std::ranges::find_if(spec.scores, [](float score) { return std::isnan(score); });
   if (unordered != spec.scores.end()) {
     return fail(ErrorCode::corrupt, "tokenizer scores",
@@ -133,7 +133,7 @@ Result<Vocabulary> Vocabulary::create(const TokenizerSpec& spec) {
 
 void Vocabulary::add(TokenId token, std::string_view text, bool byte_level) {
   TokenType& kind = types_[static_cast<std::size_t>(token)];
-  // Merging cannot produce a text outside the byte alphabet.
+  // Merging cannot produce a text outside the byte alphabet, so such a token is unused.
   if (byte_level && kind == TokenType::normal && !from_byte_alphabet(text)) kind = TokenType::unused;
   if (!byte_level && kind == TokenType::normal && parse_byte_token(text)) kind = TokenType::byte;
   if (!byte_level && kind == TokenType::byte) {
@@ -144,7 +144,7 @@ void Vocabulary::add(TokenId token, std::string_view text, bool byte_level) {
   offsets_.push_back(static_cast<std::uint32_t>(arena_.size()));
 }
 
-// Inserts user-defined tokens last: if a normal token has the same text, merging gives the normal token.
+// Builds the look-up tables. Inserts user-defined tokens last: if a normal token has the same text, merging must produce the normal token.
 void Vocabulary::index(bool byte_level) {
   pieces_.reserve(types_.size());
   const auto count = static_cast<TokenId>(types_.size());

@@ -1,5 +1,5 @@
 #pragma once
-// Holds the tokens of a model as bytes, and which of them plain text can become. Objects are immutable after create().
+// Stores the tokens of a model as bytes, and finds the tokens that plain text can become. Immutable after create().
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// U+2581, which SentencePiece vocabularies use for a space.
+// U+2581, which replaces a space in SentencePiece vocabularies.
 inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
 class Vocabulary {
@@ -32,24 +32,24 @@ class Vocabulary {
   [[nodiscard]] std::string_view bytes(TokenId token) const;
   [[nodiscard]] TokenType type(TokenId token) const { return types_[static_cast<std::size_t>(token)]; }
 
-  // Returns the token that these bytes of plain text can become. It is never a control, unknown or byte token.
+  // Returns the token that these bytes of plain text can become. Never returns a control, unknown or byte token.
   [[nodiscard]] std::optional<TokenId> find_piece(std::string_view bytes) const;
   // Returns the control, unknown or user-defined token with this text.
   [[nodiscard]] std::optional<TokenId> find_added(std::string_view text) const;
-  // Returns SentencePiece's token <0xNN>.
+  // Returns SentencePiece's token <0xNN> for this byte.
   [[nodiscard]] std::optional<TokenId> byte_token(unsigned char byte) const;
   // Returns the length in bytes of the longest token, including added tokens.
   [[nodiscard]] std::size_t max_token_bytes() const { return max_token_bytes_; }
 
  private:
   Vocabulary() = default;
-  // Appends the token's bytes to the arena.
+  // Appends a token's bytes to the arena.
   void add(TokenId token, std::string_view text, bool byte_level);
-  // Builds the look-up tables after all tokens are added. The keys are views into the arena.
+  // Builds the look-up tables; called after all tokens were added. The keys are views into the arena.
   void index(bool byte_level);
 
   std::vector<TokenType> types_;
-  std::vector<char> arena_;  // not a string: moving a short string moves its bytes
+  std::vector<char> arena_;  // not a string, because moving a short string moves its bytes
   // Token t is arena_[offsets_[t] .. offsets_[t + 1]).
   std::vector<std::uint32_t> offsets_{0};
   std::unordered_map<std::string_view, TokenId> pieces_, added_;  // views into arena_
@@ -60,7 +60,7 @@ class Vocabulary {
 // Converts a text in the alphabet of base/byte_alphabet.h to bytes. Returns nullopt if a character is not in the alphabet.
 [[nodiscard]] std::optional<std::string> from_byte_alphabet(std::string_view text);
 
-// Replaces each U+2581, SentencePiece's space, by a space.
+// Replaces each U+2581, SentencePiece's symbol for a space, by a space.
 [[nodiscard]] std::string with_plain_spaces(std::string_view text);
 [[nodiscard]] std::string with_marked_spaces(std::string_view text);
 

@@ -1,6 +1,6 @@
 # Sourced by ./dev: one function per command.
 
-# configure_and_build PRESET [TARGET...]
+# configure_and_build PRESET [TARGET...]: builds the targets, and configures the preset first if needed.
 configure_and_build() {
   local preset="$1" guidance=""
   shift
@@ -8,7 +8,7 @@ configure_and_build() {
   [[ "$preset" = gcc* ]] && need_apt g++-12
   need_ccache_folder
   if [ "$preset" != aarch64 ]; then
-    # The build of llguidance mostly waits. If there is a core for both, the rooms are compiled at the same time, as if it were not
+    # The build of llguidance mostly waits. With more than one job, the rooms are compiled at the same time, as if llguidance were not
     # available.
     if [ "$JOBS" -gt 1 ] && lacks_llguidance; then
       want_llguidance &
@@ -39,8 +39,8 @@ configure() {
 CMAKE_FLAGS=()
 
 # Adds to CMAKE_FLAGS how a build folder compiles. `serve` and `test` create a new folder with unity builds, which take a third of the time.
-# `build`, and the release build of --all, compile each file separately: an edit then costs one file, and each file is checked to include
-# its own headers.
+# `build`, and the release build of --all, compile each file separately: an edit then recompiles only one file, and each file is checked to
+# include its own headers.
 together() {
   [ -f "build/$1/CMakeCache.txt" ] || CMAKE_FLAGS+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=40)
 }
@@ -50,7 +50,7 @@ one_by_one() {
   rm -f "build/$1/build.ninja"
 }
 
-# The Python package is part of the release build, unless `serve` alone made that build.
+# The Python package is part of the release build, unless the build folder was created by `serve`.
 with_package() {
   need_apt python3-dev
   need_python build
@@ -71,7 +71,7 @@ cmd_build() {
 cmd_serve() { build_and_start serve "$@"; }
 cmd_demo() { build_and_start demo "$@"; }
 
-# build_and_start COMMAND [MODEL] [FLAGS...]
+# build_and_start COMMAND [MODEL] [FLAGS...]: builds quire and runs the command.
 build_and_start() {
   local command="$1"
   shift
@@ -103,7 +103,7 @@ test_preset() {
   shift
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
   if [ "$preset" = release ] && [ "$EXTENT" = all ]; then one_by_one release; else together "$preset"; fi
-  # `serve` configures without tests
+  # `serve` configures build folders without tests
   [ ! -f "build/$preset/CMakeCache.txt" ] || grep -q 'QUIRE_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt" || rm -f "build/$preset/build.ninja"
   [ "$preset" != release ] || with_package
   if [ ${#ROOMS[@]} -gt 0 ]; then
@@ -119,7 +119,7 @@ test_preset() {
 }
 
 # say_duration PRESET TARGET...: prints how long these suites took in the last run on this machine, and the number of build steps. A step
-# takes about 6 s of a core if no cached object exists.
+# takes about 6 s of one core if no object is cached.
 say_duration() {
   local preset="$1" steps="" last="$CACHE/durations/$1-${*:2}"
   [ ! -f "build/$preset/build.ninja" ] || steps=$(ninja -C "build/$preset" -n "${@:2}" 2>/dev/null | sed -nE '$s|^\[([0-9]+)/.*|\1|p')
@@ -130,8 +130,8 @@ ROOMS=()
 # extent of a run of ./dev test: empty, ci or all
 EXTENT=""
 
-# room_tests ROOM...: prints the test programs of each room of cmake/ with the given name or in the given folder. The tests of a part of a
-# room belong to that room.
+# room_tests ROOM...: prints the test programs of each room in cmake/ with the given name or in the given folder. The tests of a part of a
+# room belong to the room.
 room_tests() {
   local room found
   for room in "$@"; do
@@ -142,7 +142,7 @@ room_tests() {
   done
 }
 
-# test_fuzzers PRESET: `asan` has libFuzzer. `release`, which is built in any case, plays random changes of the corpora
+# test_fuzzers PRESET: with `asan`, runs libFuzzer. With `release`, which is built in any case, plays random changes of the corpora
 # (tests/fuzz/play.cpp).
 test_fuzzers() {
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
@@ -152,23 +152,23 @@ test_fuzzers() {
   run_ctest "$1" fuzzers -L fuzz -j "$JOBS"
 }
 
-# test_aarch64 [ROOM...]: cross-builds the kernels and the given rooms, and runs them under qemu-user. Kernels run on a processor with
-# matrix instructions (all tests except death tests), on one with dot products only, and on one with neither. Each run must choose the
-# kernels that its processor supports, and give the recorded bits.
+# test_aarch64 [ROOM...]: cross-builds the kernels and the given rooms, and runs them under qemu-user. Kernels run on three processors: with
+# matrix instructions (all tests except death tests), with dot products only, and with neither. Each run must choose the kernels that its
+# processor supports, and produce the recorded bits.
 test_aarch64() {
   need_apt $APT_AARCH64
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
   together aarch64
   configure_and_build aarch64 kernel_test "${@/%/_test}"
   say "Testing kernels of build/aarch64 under qemu-user"
-  # without rooms, as in --ci: without the slowest suite, which takes a quarter of the time
+  # without rooms, as in --ci, the slowest suite is left out, because it takes a quarter of the time
   if [ $# -gt 0 ]; then test_kernels_as max neon_i8mm '-*Death*'; else test_kernels_as max neon_i8mm '-*Death*:SharedRows.*'; fi
   test_kernels_as neoverse-n1 neon 'Kernels.*:*Digests*/neon'
   test_kernels_as cortex-a72 reference 'Kernels.*'
   [ $# -eq 0 ] || run_ctest aarch64 cpp-aarch64 -j "$JOBS" -L "^($(IFS='|' && echo "$*"))\$" --timeout 1500
 }
 
-# test_kernels_as PROCESSOR CHOSEN FILTER: uses two processes if there are two cores.
+# test_kernels_as PROCESSOR CHOSEN FILTER: runs the kernel tests on this processor, in two processes if two cores are available.
 test_kernels_as() {
   local shard shards=1 runs=() status=0
   [ "$JOBS" -lt 2 ] || shards=2
@@ -181,7 +181,7 @@ test_kernels_as() {
   return "$status"
 }
 
-# run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps the output of tests for tools/dev/report.py. If a suite fails, the others still run.
+# run_ctest PRESET NAME [CTEST ARGUMENTS]: saves the output of tests for tools/dev/report.py. If a suite fails, the others still run.
 run_ctest() {
   local preset="$1" name="$2"
   shift 2
@@ -190,20 +190,21 @@ run_ctest() {
 }
 HAS_FAILED=""
 
-# Prints the Python of a vLLM 0.19.0 environment: $QUIRE_VLLM_PYTHON, or the one that `./dev oracle setup` makes; else empty.
+# Prints the Python of a vLLM 0.19.0 environment: $QUIRE_VLLM_PYTHON, or the environment of `./dev oracle setup`. Prints nothing if neither
+# exists.
 vllm_python() {
   local python="${QUIRE_VLLM_PYTHON:-$ORACLE/bin/python}"
   [ ! -x "$python" ] || echo "$python"
 }
 
-# Prints the Python of vLLM 0.32.0: $QUIRE_VLLM_PYTHON_0_32, or the one that `./dev oracle --vllm 0.32.0 setup` makes; empty if there is
-# none.
+# Prints the Python of vLLM 0.32.0: $QUIRE_VLLM_PYTHON_0_32, or the environment of `./dev oracle --vllm 0.32.0 setup`. Prints nothing if
+# neither exists.
 newer_vllm_python() {
   local python="${QUIRE_VLLM_PYTHON_0_32:-$CACHE/oracle-0.32/bin/python}"
   [ ! -x "$python" ] || echo "$python"
 }
 
-# Runs the test files in two processes if there are two cores: a test mostly uses one core or waits. test_package.py comes first
+# Runs the test files in two processes if two cores are available, because a test mostly uses one core or waits. test_package.py comes first
 # (tests/python/conftest.py), because it takes the longest.
 test_python() {
   local processes=0
@@ -233,7 +234,7 @@ test_conform() {
     --junitxml=build/reports/conform.xml tests/conform
 }
 
-# Runs whole loops of agents' clients. Prints the table in docs/clients.md.
+# Runs complete sessions of agent clients. Prints the table in docs/clients.md.
 test_agents() {
   need_agents
   say "Testing with Claude Code, Codex, opencode, qwen-code, aider and mini-swe-agent"
@@ -242,7 +243,7 @@ test_agents() {
     "$VENV/bin/python" -m pytest -q -p no:cacheprovider -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/agents.xml tests/agents
 }
 
-# stage NAME COMMAND...: runs one part of a long run; report_stages prints how long each part took.
+# stage NAME COMMAND...: runs one stage of a long run; report_stages prints how long each stage took.
 STAGES=()
 stage() {
   local name="$1" start=$SECONDS
@@ -296,13 +297,13 @@ cmd_test() {
     stage "C++ suites" test_preset "${sanitizer:-release}" "${filter[@]}"
     return 0
   fi
-  # Plays a part of the rounds of the costly random tests. --all and runs of some rooms play all rounds.
+  # Runs only some rounds of the expensive random tests. --all, and runs of selected rooms, run all rounds.
   [ "$EXTENT" = all ] || export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-20}"
   case "$EXTENT" in
     "") export QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-5}" ;;
     ci) export QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-10}" ;;
   esac
-  # changes the corpora differently for each commit; a failure prints its seed
+  # the corpora are changed differently for each commit; a failure prints its seed
   [ "$EXTENT" != ci ] || export QUIRE_FUZZ_SEED="${QUIRE_FUZZ_SEED:-$(git rev-list --count HEAD 2>/dev/null || echo 1)}"
   stage "C++ suites" test_preset release
   if [ "$EXTENT" = all ] || { [ "$EXTENT" = ci ] && is_turn 0; }; then stage "fuzzers under ASan" test_fuzzers asan; else stage "fuzzers" test_fuzzers release; fi
@@ -312,8 +313,8 @@ cmd_test() {
   [ -z "$EXTENT" ] || test_more "$EXTENT"
 }
 
-# Stages that take too long for every run of --ci take turns, so that each run stays well under an hour. The number of commits modulo
-# CI_TURNS selects the turn. QUIRE_CI_ROTA=0,3 runs these turns, QUIRE_CI_ROTA=all runs all.
+# Stages that take too long for every run of --ci take turns, so that each run takes much less than an hour. The turn is the number of
+# commits modulo CI_TURNS. QUIRE_CI_ROTA=0,3 runs these turns, QUIRE_CI_ROTA=all runs all turns.
 CI_TURNS=6
 
 # is_turn N: returns whether this run takes turn N.
@@ -323,7 +324,7 @@ is_turn() {
   [[ "${QUIRE_CI_ROTA:-}" == all || ",${QUIRE_CI_ROTA:-$((commits % CI_TURNS))}," == *",$1,"* ]]
 }
 
-# stage_in_turn TURN NAME COMMAND...: runs the stage if it is its turn; otherwise the report lists it as left out.
+# stage_in_turn TURN NAME COMMAND...: runs the stage if this run takes the turn; otherwise the report lists the stage as left out.
 stage_in_turn() {
   local turn="$1"
   shift
@@ -331,10 +332,10 @@ stage_in_turn() {
 }
 LEFT_OUT=()
 
-# The rooms with classes that threads share, except the HTTP server, which has one thread.
+# The rooms with classes that several threads share. The HTTP server is not included, because it has one thread.
 readonly THREADED_ROOMS=(base log net engine runtime/tier runtime/remote runtime/transport)
 
-# test_rooms PRESET ROOM...
+# test_rooms PRESET ROOM...: runs the suites of these rooms.
 test_rooms() {
   local preset="$1"
   shift
@@ -355,7 +356,7 @@ test_more() {
     stage "lint without clang-tidy" lint_text
     is_turn 0 || LEFT_OUT+=("fuzzers under ASan (turn 0)")
     stage_in_turn 0 "core under ASan and UBSan" test_rooms asan core
-    # Checks that g++ compiles everything, benchmarks too. The build is neither optimized nor run; --all does both.
+    # Checks that everything, including benchmarks, compiles with g++. The build is neither optimized nor run; --all does both.
     stage_in_turn 1 "g++ 12 build" build_with_gcc
     stage_in_turn 2 "rooms with threads under TSan" test_rooms tsan "${THREADED_ROOMS[@]}"
     stage_in_turn 3 "server under ASan and UBSan" test_rooms asan server
@@ -487,19 +488,19 @@ cmd_bench() {
   esac
 }
 
-# Puts small errors into the core and checks whether its suites notice them (tools/mutants).
+# Puts small errors into the core and checks whether its suites detect them (tools/mutants).
 cmd_mutants() {
   need_apt $APT_BUILD $APT_TEST
   need_python test
   need_vocabs
   need_model
-  # C++ tests run without the real model: a mutant runs in each test that reaches it, and the model's tests take most of the time. Python
-  # tests of the server need it.
+  # C++ tests run without the real model: a mutant runs in each test that reaches it, and the model's tests would take most of the time.
+  # Python tests of the server need the model.
   QUIRE_TEST_VOCABS="$VOCABS" QUIRE_MUTANT_MODEL="$MODEL" QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-5}" PYTHONPATH=tools \
     "$VENV/bin/python" -m mutants "$@"
 }
 
-# Compares the core with vLLM 0.19.0. tools/oracle does the work, docs/oracle.md explains how.
+# Compares the core with vLLM 0.19.0, with tools/oracle; see docs/oracle.md.
 cmd_oracle() {
   if [ "${1:-}" = --vllm ]; then use_oracle "${2:?--vllm needs a version}"; shift 2; fi
   case "${1:-}" in
@@ -523,7 +524,7 @@ cmd_oracle() {
   esac
 }
 
-# quire's package is one side of every comparison; the tools compare.
+# Builds quire's package, which is one side of every comparison.
 oracle_package() {
   case " $* " in *" --help "*) return 0 ;; esac
   with_package
@@ -536,7 +537,7 @@ cmd_lint() {
   lint_tidy "$@"
 }
 
-# The part of lint that does not compile.
+# The part of lint that compiles nothing.
 lint_text() {
   need_apt $APT_BUILD $APT_TEST $APT_LINT
   say "Include rules, imports and names in the docs"
@@ -545,7 +546,7 @@ lint_text() {
   python3 tools/check_docs.py .
   python3 tools/check_words.py
   say "clang-format"
-  # an archive of the tree has no history: list files by folder
+  # an archive of the tree has no history, so files are listed by folder
   { git ls-files '*.h' '*.cpp' 2>/dev/null || find src include tests bench examples python tools -name '*.h' -o -name '*.cpp'; } |
     xargs -d '\n' clang-format-19 --dry-run -Werror
   say "ruff"
@@ -559,21 +560,21 @@ lint_tidy() {
   [ "${1:-}" != --deep ] || checks=""
   say "clang-tidy${1:+, with the static analyzer}"
   with_package
-  # A unity build, because headers take most of the time. Neither a compiler cache nor precompiled headers, because clang-tidy reads the
-  # plain commands.
+  # Uses a unity build, because headers take most of the time. Uses neither a compiler cache nor precompiled headers, because clang-tidy
+  # needs the plain commands.
   want_llguidance
   cmake --preset lint "${CMAKE_FLAGS[@]}" >"$(log_file cmake-lint)"
   python3 tools/dev/lint_units.py build/lint/compile_commands.json |
     xargs -P "$JOBS" -n 1 clang-tidy-19 -p build/lint --quiet --checks="$checks" 2> >(grep -vE 'warnings? generated' >&2)
 }
 
-# Makes packages that install without a compiler.
+# Builds packages that install without a compiler.
 cmd_package() {
   source tools/dev/package.sh
   make_packages "$@"
 }
 
-# The site of docs/.
+# Builds the site of docs/.
 cmd_docs() {
   source tools/dev/docs.sh
   build_docs "$@"

@@ -1,5 +1,5 @@
-# Sourced by ./dev docs: builds the site of docs/ (tools/docs/mkdocs.yml) in build/site, and validates deploy/kubernetes. After the packages
-# are installed it needs no network.
+# Sourced by ./dev docs: builds the site of docs/ (tools/docs/mkdocs.yml) in build/site, and validates deploy/kubernetes. Needs no network
+# when the packages are installed.
 readonly APT_DOCS="doxygen"
 # A separate environment, so that its pinned packages (Markdown, requests) do not affect tests.
 readonly DOCS_VENV="$CACHE/docs"
@@ -14,7 +14,7 @@ need_docs() {
   touch "$stamp"
 }
 
-# Reads the headers. Without doxygen the site has no pages of the headers; a message says so.
+# Runs doxygen on the headers. Without doxygen, prints a message, and the site has no pages of the headers.
 read_headers() {
   local said
   command -v doxygen >/dev/null || try_apt $APT_DOCS || { say "Without the C++ headers: Debian's doxygen is missing (apt-get install $APT_DOCS)"; return 0; }

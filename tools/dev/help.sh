@@ -1,5 +1,4 @@
-# Texts of ./dev help and ./dev COMMAND --help. Durations hold for two cores without a compiler cache; a second run builds only changed
-# files.
+# Texts of ./dev help and ./dev COMMAND --help. Durations are for two cores without a compiler cache; later runs compile only changed files.
 
 help_dev() {
   cat <<'HELP'

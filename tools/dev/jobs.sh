@@ -1,9 +1,9 @@
-# Sourced by tools/dev/setup.sh: computes how many jobs a build may run at a time, from cores and memory.
+# Sourced by tools/dev/setup.sh: computes from cores and memory how many jobs a build may run at the same time.
 
 # Memory in MiB that the largest translation unit of a build needs.
 readonly JOB_MIB=1024
 
-# cgroup_folders CONTROLLER PROC CGROUP: prints the control group of this process and its ancestors, versions 1 and 2.
+# cgroup_folders CONTROLLER PROC CGROUP: prints the control group of this process and its ancestors, for versions 1 and 2.
 cgroup_folders() {
   local controllers path mount
   while IFS=: read -r _ controllers path; do
@@ -17,10 +17,10 @@ cgroup_folders() {
   done <"$2/self/cgroup"
 }
 
-# number FILE: prints the number that the file begins with; nothing if there is no file, or if it contains no limit.
+# number FILE: prints the number at the start of the file. Prints nothing if the file does not exist or contains no limit.
 number() { grep -om1 '^[0-9]\+' "$1" 2>/dev/null || true; }
 
-# usable_mib [PROC CGROUP]: prints the free memory within the limits of the control groups.
+# usable_mib [PROC CGROUP]: prints the free memory in MiB, within the limits of the control groups.
 usable_mib() {
   local proc="${1:-/proc}" cgroup="${2:-/sys/fs/cgroup}" least folder limit used cached left
   least=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' "$proc/meminfo")
@@ -49,14 +49,14 @@ usable_cores() {
   echo "$((least > 0 ? least : 1))"
 }
 
-# jobs_for CORES MIB: prints one job per core, or fewer if memory is the limit.
+# jobs_for CORES MIB: prints the number of cores, or a smaller number if memory is the limit.
 jobs_for() {
   local fit=$(($2 / JOB_MIB))
   [ "$fit" -ge 1 ] || fit=1
   echo "$((fit < $1 ? fit : $1))"
 }
 
-# say_jobs: prints one line if memory limits the jobs, not the cores.
+# say_jobs: prints one line if memory limits the number of jobs.
 say_jobs() {
   [ "$JOBS" -ge "$CORES" ] || [ -n "$JOBS_GIVEN" ] || say "$JOBS at a time on $CORES cores: $MEMORY_MIB MiB of memory are free (JOBS=N decides otherwise)"
 }

@@ -1,17 +1,18 @@
 # Sourced by tools/dev/setup.sh: llguidance (MIT), which constrains structured output to its grammar. It is a Rust crate, pinned by its
-# digest; its lock file pins all dependencies. It is built once into .cache/llguidance. If it is unavailable, quire is built without it.
+# digest; its lock file pins all dependencies. It is built once, into .cache/llguidance. Without it, quire is built without structured
+# output.
 readonly LLGUIDANCE_VERSION=1.9.1
 readonly LLGUIDANCE_SHA256=04ede1356c8ee73a0d29ef573dbeb2123a1667cfc3ebfc7e2c41346a6e92c3c8
 readonly LLGUIDANCE="$CACHE/llguidance"
-# Debian 12's own version. The crate asks for 1.87, but it needs only one method of it, which 1.85 has as a feature.
+# Debian 12's version of Rust. The crate requires 1.87, but it uses only one method of 1.87, which 1.85 has as an unstable feature.
 readonly LLGUIDANCE_RUST=1.85
 
-# Returns whether it neither exists nor was tried.
+# Returns whether llguidance is missing and was not tried in this run.
 lacks_llguidance() {
   [ "$(cat "$LLGUIDANCE/stamp" 2>/dev/null)" != "$LLGUIDANCE_VERSION" ] && [ -z "${LLGUIDANCE_TRIED:-}" ]
 }
 
-# want_llguidance: builds llguidance if it does not exist. If that fails, one line says what is missing. The next call tries again.
+# want_llguidance: builds llguidance if it does not exist. On failure, prints one line that says what is missing. The next call tries again.
 want_llguidance() {
   lacks_llguidance || return 0
   LLGUIDANCE_TRIED=yes
@@ -20,7 +21,7 @@ want_llguidance() {
   build_llguidance || true
 }
 
-# reconfigure_for_llguidance FOLDER: makes CMake look again if a build folder was configured without it, or with a removed one.
+# reconfigure_for_llguidance FOLDER: makes CMake search again if a build folder was configured without llguidance, or with a removed one.
 reconfigure_for_llguidance() {
   local known
   known=$(sed -n 's/^LLGUIDANCE_LIBRARY:FILEPATH=//p' "$1/CMakeCache.txt" 2>/dev/null) || return 0
@@ -37,14 +38,14 @@ no_llguidance() {
   return 1
 }
 
-# rust_at_least CARGO VERSION
+# rust_at_least CARGO VERSION: returns whether this Rust has at least this version.
 rust_at_least() {
   local have
   have=$("$1" --version 2>/dev/null | cut -d' ' -f2)
   [ -n "$have" ] && [ "$(printf '%s\n' "$2" "$have" | sort -V | head -n 1)" = "$2" ]
 }
 
-# Prints the cargo to use: Debian's, or one that the user has installed.
+# Prints the cargo to use: Debian's cargo, or one that the user has installed.
 find_cargo() {
   local cargo
   for cargo in /usr/bin/cargo "$(command -v cargo)"; do
@@ -53,7 +54,7 @@ find_cargo() {
   return 1
 }
 
-# made_by CARGO: prints the compiler of an archive and the build steps in this file. Two archives that agree in both have the same bytes.
+# made_by CARGO: prints the compiler and the build steps in this file. Two archives for which both are equal have the same bytes.
 made_by() {
   "$1" --version
   sha256sum <"${BASH_SOURCE[0]}"
@@ -73,10 +74,10 @@ build_llguidance() (
     no_llguidance "Rust $LLGUIDANCE_RUST or newer is missing (as root: apt-get install rustc-web cargo-web)" || exit 1
   say "Building llguidance $LLGUIDANCE_VERSION for structured output (once, a minute)"
   export CARGO_HOME="$scratch/cargo" CARGO_TARGET_DIR="$scratch/target" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_BUILD_JOBS="$JOBS"
-  # Without optimization across codegen units: compiling takes a sixth less time, and masks are as fast.
+  # No optimization across crates: compiling takes a sixth less time, and masks are computed equally fast.
   export CARGO_PROFILE_RELEASE_LTO=off
   export CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 PATH="${cargo%/*}:/usr/bin:/bin"
-  # The archive contains no folder of this machine, for ./dev package. 0x1f separates the flags in this variable.
+  # The archive contains no folder name of this machine, for ./dev package. 0x1f separates the flags in this variable.
   export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$scratch=/llguidance"
   rust_at_least "$cargo" 1.87 ||
     export RUSTC_BOOTSTRAP=1 CARGO_ENCODED_RUSTFLAGS+=$'\x1f'"-Zcrate-attr=feature(unsigned_is_multiple_of)"

@@ -2,8 +2,8 @@
 #   quire_VERSION_ARCH.deb               depends on Debian 12's libraries
 #   quire-VERSION-PYTHON-manylinux*.whl  the package `quire` with the command in it, and its libraries
 #   quire-VERSION-linux-ARCH.tar.gz      the command, with its libraries next to it
-# Two builds of one commit give the same bytes on any machine: times come from the commit, paths of this folder are removed, archives are
-# sorted and belong to root.
+# Two builds of one commit give the same bytes on any machine: times come from the commit, paths of this folder are removed, and archives
+# are sorted and owned by root.
 readonly DIST="$PWD/dist"
 readonly PACKAGED="$PWD/build/package"
 readonly STAGE="$PACKAGED/stage"
@@ -39,8 +39,8 @@ make_packages() {
   (cd "$DIST" && sha256sum -- *.deb *.tar.gz *.whl | tee SHA256SUMS && du -h -- *)
 }
 
-# A package supports structured output. Its archive is built again if it comes from an earlier compiler or names its build folder, because
-# both change the bytes. The old archive stays if no other is available.
+# A package must support structured output. The archive is built again if it was built by an earlier compiler or contains the name of its
+# build folder, because both change the bytes. The old archive is kept if the build fails.
 need_this_llguidance() {
   local old="$LLGUIDANCE.old" cargo
   if cargo=$(find_cargo); then
@@ -66,14 +66,14 @@ make_words() {
   PYTHONPATH=tools python3 -m package.completions zsh "$PACKAGED/quire" >"$words/_quire"
 }
 
-# settle FOLDER: sets the times and rights of packed files.
+# settle FOLDER: sets the times and permissions of packed files.
 settle() {
   find "$1" -type d -exec chmod 755 {} +
   find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }
 
-# licenses FILE DEBIAN_PACKAGE...: writes our licence, and the licences of the libraries that became part of the program. Boost's licence,
-# one for all of it, is extracted from two megabytes.
+# licenses FILE DEBIAN_PACKAGE...: writes quire's licence, and the licences of the libraries that are linked into the program. Boost's
+# common licence is extracted from two megabytes.
 licenses() {
   local file="$1" package
   shift
@@ -107,16 +107,16 @@ make_deb() {
   echo /etc/default/quire >"$root/DEBIAN/conffiles"
   (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
   settle "$root"
-  # One thread: the bytes of xz differ with more threads.
+  # One thread, because the output of xz depends on the number of threads.
   dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$root" "$DIST/quire_${VERSION}_$arch.deb" >/dev/null
 }
 
-# carried_libraries PROGRAM: prints the libraries that it loads and that are not part of glibc.
+# carried_libraries PROGRAM: prints the libraries that the program loads and that are not part of glibc.
 carried_libraries() {
   ldd "$1" | awk '$2 == "=>" {print $3}' | grep -vE '/(libc|libm|libpthread|libdl|librt|libresolv)\.so\.[0-9]+$' | sort
 }
 
-# owner_of FILE: prints the Debian package that contains it; /lib is /usr/lib, and dpkg knows a file under one of these names.
+# owner_of FILE: prints the Debian package that contains the file. /lib is /usr/lib, and dpkg has the file under one of these names.
 owner_of() {
   local file
   file=$(realpath "$1")
@@ -146,8 +146,8 @@ make_tarball() {
   tar --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -C "$STAGE" -cf - "$name" | gzip -9n >"$DIST/$name.tar.gz"
 }
 
-# The package as the build has laid it out, with the command in quire/bin. scikit-build-core makes the metadata from python/pyproject.toml,
-# auditwheel the libraries and the tag, wheel the bytes.
+# Builds the wheel: the package as the build has laid it out, with the command in quire/bin. scikit-build-core makes the metadata from
+# python/pyproject.toml, auditwheel adds the libraries and the tag, wheel writes the archive.
 make_wheel() {
   local root="$STAGE/wheel" info python
   python="$VENV/bin/python"

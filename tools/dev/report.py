@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints results that the suites hide: every skipped test with its reason, the output of tests (measured figures, instruction sets that
-ran), and the slowest suites.
+"""Prints results that the suites hide: every skipped test with its reason, the output of tests (measured figures, tested instruction sets),
+and the slowest suites.
 
-Usage: report.py JUNIT.xml...   (of `ctest --output-junit` and `pytest --junitxml`). A suite is a gtest fixture or a Python file. Ends with
-'N passed, N failed, N skipped'; exits with 1 if a test failed or a skip gives no reason.
+Usage: report.py JUNIT.xml...   (of `ctest --output-junit` and `pytest --junitxml`). A suite is a gtest fixture or a Python file. The last
+line is 'N passed, N failed, N skipped'. Exits with 1 if a test failed or a skip has no reason.
 """
 import pathlib
 import re
@@ -21,7 +21,7 @@ def printed_lines(case):
 
 
 def skip_reason(case):
-    """None: not skipped. ctest gives gtest's whole output; the reason follows 'FILE:LINE: Skipped'."""
+    """Returns the reason, or None if the test was not skipped. ctest gives gtest's whole output; the reason follows 'FILE:LINE: Skipped'."""
     skipped = case.find("skipped")
     if skipped is None and case.get("status") not in ("notrun", "disabled"):
         return None
@@ -34,7 +34,8 @@ def skip_reason(case):
 
 
 def suite_of(case):
-    """A gtest fixture without its instantiation ('All/Fixture.Case/3'), a Python file, or otherwise the test's name."""
+    """Returns the suite of a test: a gtest fixture without its instantiation ('All/Fixture.Case/3'), a Python file, or otherwise the test's
+    name."""
     name, classname = case.get("name") or "", case.get("classname")
     if classname not in (None, name):
         return classname
@@ -43,7 +44,7 @@ def suite_of(case):
 
 
 def slowest(paths, count):
-    """(seconds, number of tests, suite) of each report's suites, the slowest first."""
+    """Returns (seconds, number of tests, suite) of each report's suites, the slowest first."""
     seconds, tests = {}, {}
     for path in paths:
         for case in ElementTree.parse(path).getroot().iter("testcase"):

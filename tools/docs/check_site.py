@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the built site: every link and image has a target, anchors included, and the site loads nothing from other hosts: scripts, styles,
-fonts and images are its own files.
+"""Checks the built site: the targets of all links and images exist, including anchors, and the site loads nothing from other hosts:
+scripts, styles, fonts and images are files of the site.
 
-Usage: check_site.py SITE. Prints each error, and exits with 1 if there is one.
+Usage: check_site.py SITE. Prints each error, and exits with 1 if it found any.
 """
 import html.parser
 import pathlib
@@ -10,7 +10,7 @@ import re
 import sys
 import urllib.parse
 
-# Attributes, by tag, that a browser loads without a click. A reader must click <a href>.
+# Attributes, by tag, from which a browser loads without a click. <a href> is not included, because it needs a click.
 LOADED = {"script": ("src",), "img": ("src", "srcset"), "link": ("href",), "iframe": ("src",), "source": ("src", "srcset"), "video": ("src", "poster"),
           "audio": ("src",), "object": ("data",), "embed": ("src",), "use": ("href", "xlink:href"), "image": ("href", "xlink:href")}
 FOREIGN = re.compile(r"^(?:[a-z]+:)?//", re.IGNORECASE)

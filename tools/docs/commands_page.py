@@ -1,5 +1,5 @@
-"""Makes the site's page of `quire COMMAND --help`. hooks.py calls this while the site is built; without a built `quire` the page says
-so."""
+"""Makes the site's page of `quire COMMAND --help`. hooks.py calls this while the site is built. Without a built `quire`, the page says that
+it is missing."""
 from package import help_text
 
 URI = "reference/commands.md"

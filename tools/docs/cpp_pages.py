@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 ROOT = "reference/cpp/"
 TITLES = {"struct": "struct", "class": "class", "union": "union"}
-# The headers that a new reader needs first. The others follow in the order of their names.
+# The headers that a new reader needs first. The others follow in alphabetical order.
 GROUPS = {
     "The engine in a program": ("engine_builder.h", "engine.h", "options.h", "sampling.h", "request.h", "structured_output.h", "pooling.h",
                                 "model_info.h", "server.h", "server_options.h"),
@@ -21,7 +21,7 @@ GROUPS = {
 
 
 def joined(node):
-    """The text of a comment as Markdown. Its backticks come from the comment."""
+    """Returns the text of a comment as Markdown. Adds no backticks."""
     if node is None:
         return ""
     blocks = []
@@ -91,7 +91,7 @@ class CppPages:
                     self.members[member.get("id")] = member
 
     def place(self, compound):
-        """Targets of links: by doxygen's id, and by names as comments and pages write them."""
+        """Adds targets of links: by doxygen's id, and by the names that comments and pages use."""
         name = self.name_of(compound)
         page = self.page_of(compound)
         self.places[name] = (page, name.replace("::", "-"))
@@ -132,7 +132,7 @@ class CppPages:
         return [m for m in self.members.values() if m.get("kind") in ("function", "typedef", "enum", "define", "variable")]
 
     def of_file(self, header):
-        """Types and functions of a header, in its order. Nested types follow the type that contains them."""
+        """Returns the types and functions of a header, in its order. Nested types follow the type that contains them."""
         page = header.removesuffix(".h")
         things = [node for node in [*self.compounds.values(), *self.free()] if self.page_of(node) == page]
         return sorted(things, key=lambda node: int(node.find("location").get("line")))
@@ -143,7 +143,7 @@ class CppPages:
         return f'<a href="{"" if there == page else up + there + ".html"}#{anchor}">{text}</a>'
 
     def linked(self, code, page):
-        """Code as HTML. Names from the headers become links."""
+        """Returns the code as HTML, in which names from the headers are links."""
         def word(match):
             return self.link(match[0], page, match[0]) if match[0] in self.places else match[0]
         text = re.sub(r"\b[A-Z]\w+(?:::\w+)*\b", word, html.escape(tidy(code), quote=False))
@@ -237,7 +237,7 @@ class CppPages:
         return [f"{level} `{full}{mark}`{anchor}", "", self.code(self.signature(node)), "", comment(node), ""]
 
     def first(self, full, node):
-        """The first of several overloads has the anchor."""
+        """Returns whether this is the first of several overloads, which has the anchor."""
         seen = self.__dict__.setdefault("anchored", {})
         return seen.setdefault(full, node.get("id")) == node.get("id")
 
@@ -270,5 +270,5 @@ class CppPages:
 
 
 def first_sentences(text):
-    """The text up to the first full stop that ends a sentence."""
+    """Returns the text up to the first full stop that ends a sentence."""
     return re.split(r"(?<=[\w)`]\.)\s+(?=[A-Z])", text, maxsplit=1)[0]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Doxygen's input filter: turns the headers' plain comments into doxygen comments. A comment above a declaration, or at the end of its
+"""Doxygen's input filter: converts the headers' plain comments to doxygen comments. A comment above a declaration, or at the end of its
 line, documents the declaration; a comment at the top of a header documents the header. The text is escaped, so that doxygen finds no
 commands in it.
 
@@ -13,7 +13,7 @@ TRAILING = re.compile(r"^(?P<code>.*?\S)\s+// ?(?P<text>.*)$")
 
 
 def text_of(comment):
-    """`// // text`: the second mark separates a comment from the comment before it."""
+    """Returns the text of a comment line. In `// // text`, the second mark separates the comment from the comment before it."""
     return SPECIAL.sub(r"\\\1", comment.removeprefix("//").removeprefix(" ").removeprefix("// "))
 
 

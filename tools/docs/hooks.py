@@ -1,5 +1,5 @@
 """Hooks of mkdocs (mkdocs.yml names this file). They add the pages made from the headers, openapi.json, the Python package, the command and
-the repository's own pages. They also turn the names of pages, headers and classes into links, and put drawings into their pages.
+the repository's own pages. They also convert the names of pages, headers and classes to links, and put drawings into their pages.
 
 `./dev docs` sets environment variables for available inputs: QUIRE_DOCS_XML (doxygen's output for the headers), QUIRE_BINARY,
 QUIRE_PYTHON_PACKAGE.
@@ -32,7 +32,7 @@ NO_CPP = """# C++ headers
 This site was built without doxygen (Debian's package `doxygen`), which reads the headers. They are contracts by themselves: `include/quire`, or
 `PREFIX/include/quire` where quire is installed. [Embedding quire](../../embedding.md) says which of them gives what.
 """
-# Search prefers written pages to generated lists.
+# The search ranks written pages above generated lists.
 LISTS = "---\nsearch:\n  boost: 0.3\n---\n\n"
 STATE = {}
 
@@ -74,7 +74,7 @@ def unnamed(nav, made):
 
 
 def under(nav, title, entries):
-    """Replaces the one page of that title by these entries."""
+    """Replaces the only page with this title by these entries."""
     for part in nav:
         for name, inner in list(part.items()) if isinstance(part, dict) else ():
             if name == title:
@@ -94,7 +94,7 @@ def on_page_markdown(markdown, page, **_):
 
 
 def on_page_content(html, page, **_):
-    """Puts a drawing into the page as inline SVG, so that it has the page's colours, light or dark."""
+    """Puts drawings into the page as inline SVG, so that they have the page's colours, light or dark."""
     def drawing(match):
         path = REPO / "docs" / posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["src"]))
         if not path.is_file():
@@ -113,6 +113,6 @@ def on_env(env, **_):
 
 @event_priority(-100)
 def on_post_build(config, **_):
-    """Makes the search index a script: a page that was opened from a folder, without a server, may not read files but may run scripts."""
+    """Makes the search index a script, because a page that was opened from a folder, without a server, may run scripts but not read files."""
     folder = pathlib.Path(config.site_dir) / "search"
     (folder / "search_index.js").write_text("var __index = " + (folder / "search_index.json").read_text(encoding="utf-8"), encoding="utf-8")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the tables of docs/metrics.md from the metrics in SOURCES. Prints them; --write writes them into the page. A test
-compares the page with this output."""
+"""Makes the tables of docs/metrics.md from the metrics in SOURCES. Prints them; with --write, writes them into the page. A test compares
+the page with this output."""
 import pathlib
 import re
 import sys
@@ -8,13 +8,14 @@ import sys
 REPO = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = ("include/quire/engine_metric_table.h", "src/server/operate/metrics.cpp")
 STRING = r'"((?:[^"\\]|\\.)*)"'
-# A row of a table, or a call of header(): name, kind, help, and the old name, if there is one. A further sample of a metric has no help.
+# A row of a table, or a call of header(): name, kind, help, and the old name if the metric has one. Further samples of a metric have no
+# help.
 METRIC = re.compile(rf'[{{(]{STRING}, k(Counter|Gauge|Histogram),\s*{STRING}(?:,\s*{STRING}|[^"]*\.old_name = {STRING})?')
 LABELS = {"vllm:request_success_total": "finished_reason", "vllm:spec_decode_num_accepted_tokens_per_pos_total": "position",
           "quire:http_responses_total": "status", "vllm:lora_requests_info": "max_lora, running_lora_adapters, waiting_lora_adapters",
           "quire:kv_tier_": "tier", "quire:prompt_tokens_missed_total": "cause", "quire:request_wait_seconds_total": "cause",
           "quire:preemptions_by_cause_total": "cause"}
-# Metrics that exist only on some servers, with the flags.
+# Metrics that exist only with these flags.
 ONLY = {"quire:kv_swap_": "--kv-swap, --kv-swap-disk", "vllm:spec_decode_": "--num-speculative-tokens", "vllm:kv_block_": "--kv-cache-metrics",
         "quire:common_prefix_blocks": "--count-common-prefix", "quire:lora": "--enable-lora", "vllm:lora_": "--enable-lora",
         "quire:expert": "--expert-memory",
@@ -22,14 +23,14 @@ ONLY = {"quire:kv_swap_": "--kv-swap, --kv-swap-disk", "vllm:spec_decode_": "--n
 
 
 def read():
-    """(name, kind, help, old name) of each metric, sorted by name."""
+    """Returns (name, kind, help, old name) of each metric, sorted by name."""
     text = "".join((REPO / source).read_text(encoding="utf-8") for source in SOURCES)
     found = METRIC.findall(re.sub(r'"\s*\n\s*"', "", text))
     return sorted((name, kind.lower(), told, first or second) for name, kind, told, first, second in found if told)
 
 
 def metrics():
-    """(name, kind, labels, help, flag) of each metric, sorted by name."""
+    """Yields (name, kind, labels, help, flag) of each metric, sorted by name."""
     for name, kind, told, _ in read():
         labels, flag = (next((value for start, value in table.items() if name.startswith(start)), "") for table in (LABELS, ONLY))
         yield name, kind, labels, told, flag
@@ -45,7 +46,7 @@ def table():
 
 
 def renamed():
-    """(new name, old name) of each metric that is reported under both, by new name."""
+    """Returns (new name, old name) of each metric that is reported under both, sorted by new name."""
     return [(name, old) for name, _, _, old in read() if old]
 
 

@@ -19,7 +19,7 @@ TOLD_AT = {
     "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md", "/v1/cache/probe": "probe.md",
     "/v1/cache/warm": "probe.md", "/v1/cache/curve": "curve.md",
 }
-# A valid request body for each of these routes. tests/python/test_docs.py sends them.
+# A valid request body for some routes. tests/python/test_docs.py sends them.
 EXAMPLES = {
     "/v1/cache/probe": {"messages": [{"role": "user", "content": "How does a heat pump work?"}]},
     "/v1/cache/warm": {"prompt": "You keep the records of a small town."},
@@ -51,7 +51,7 @@ class OpenApiPages:
         return node
 
     def kind(self, schema):
-        """A type in words, e.g. `array of string or integer`; an object of the components by its name."""
+        """Returns a type in words, such as `array of string or integer`. Objects of the components are named."""
         if "$ref" in schema:
             name = schema["$ref"].rsplit("/", 1)[1]
             return f"[{name}](schemas.md#{name.lower()})"
@@ -71,7 +71,7 @@ class OpenApiPages:
         return named
 
     def about(self, schema):
-        """Further limits of a field in words: bounds and default."""
+        """Returns further limits of a field in words: bounds and default."""
         told = []
         low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum", schema.get("exclusiveMaximum"))
         if low is not None and high is not None:
@@ -90,7 +90,7 @@ class OpenApiPages:
         return " ".join(part for part in (schema.get("description", ""), f"({text})" if text else "") if part).replace("|", "&#124;")
 
     def rows(self, schema, prefix="", depth=0):
-        """The fields of an object. Fields of nested objects are named by their path."""
+        """Yields the fields of an object. Fields of nested objects are named by their path."""
         schema = self.resolved(schema)
         for part in schema.get("allOf", []):
             yield from self.rows(part, prefix, depth)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The tables of docs/options.md, from the rows of include/quire/base/core_option_table.h and include/quire/server_option_table.h. Prints them;
---write puts them into the page. A test compares."""
+"""Makes the tables of docs/options.md from the rows of include/quire/base/core_option_table.h and include/quire/server_option_table.h.
+Prints them; with --write, writes them into the page. A test compares the page with this output."""
 import pathlib
 import re
 import sys
@@ -12,7 +12,7 @@ ROW = re.compile(r"^    \{(?:member<|\[\]|nullptr).*?\}\},$", re.MULTILINE | re.
 
 
 def fields(header):
-    """(field, flag, note) of each option, in the order of the tables; the flag is empty if a user cannot set the field."""
+    """Returns (field, flag, note) of each option, in the order of the tables. The flag is empty if users cannot set the field."""
     text = (REPO / "include/quire" / header).read_text(encoding="utf-8")
     text = re.sub(r'"\s*\n\s*"', "", text)
     constants = dict(CONSTANT.findall(text))

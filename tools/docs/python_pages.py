@@ -1,5 +1,5 @@
 """Makes pages of the site for the package `quire` from its stubs and sources: signatures and docstrings, read as text. The build makes the
-stubs; without one the pages say so. hooks.py calls this while the site is built."""
+stubs; without a build, the pages say so. hooks.py calls this while the site is built."""
 import ast
 
 ROOT = "reference/python/"
@@ -11,7 +11,7 @@ PAGES = (
 
 
 def signature(node):
-    """The parameters as written in the source, without `self`."""
+    """Returns the parameters as written in the source, without `self`."""
     arguments = ast.unparse(node.args)
     arguments = arguments.removeprefix("self, /, ").removeprefix("self, ")
     arguments = "" if arguments in ("self", "self, /") else arguments

@@ -1,5 +1,5 @@
 """Rewrites the Markdown of a page for hooks.py before mkdocs reads it: GitHub's syntax becomes Python-Markdown's, and names become links.
-In listings only the language for the colours is added."""
+In listings, only the language for the colours is added."""
 import posixpath
 import re
 
@@ -22,19 +22,19 @@ def language(first, named=""):
 
 class Rewriter:
     def __init__(self, sources, made, places, repo):
-        self.sources = sources  # path of a page in the repository to its path in the site
-        self.places = places  # C++ names to (header page, anchor)
+        self.sources = sources  # path of a page in the repository -> its path in the site
+        self.places = places  # C++ name -> (header page, anchor)
         self.made = made
         self.unknown = []  # members that pages name but that their classes do not have
         self.origin = {site: there for there, site in sources.items()}
         texts = {there: made[site] if site in made else (repo / there).read_text(encoding="utf-8") for there, site in sources.items()}
         self.titles = {there: title_of(text) for there, text in texts.items()}
 
-    # Pages that exist only in the site: repository pages name them in bold, and this script makes links of the names.
+    # Pages that exist only in the site. Pages of the repository name them in bold, and this script converts the names to links.
     MADE = {"reference/index.md": {"Commands and flags": "commands", "HTTP API": "http/index", "C++ headers": "cpp/index", "Python": "python/index"}}
 
     def page(self, text, uri):
-        """`uri` is the page's path in the site."""
+        """Returns the rewritten page. `uri` is the page's path in the site."""
         for cell, there in self.MADE.get(uri, {}).items():
             text = text.replace(f"| {cell} |", f"| [{cell}]({there}.md) |")
         out, lines, at, before = [], text.split("\n"), 0, ""
@@ -72,7 +72,7 @@ class Rewriter:
         return "".join([*out, self.words(line[at:], uri)])
 
     def words(self, text, uri):
-        """Comments in the headers name members without backticks."""
+        """Adds links to names of members without backticks, as the comments of headers have them."""
         return MEMBER.sub(lambda match: self.member(match[0], uri, match[0]), text) if uri.startswith("reference/cpp/") else text
 
     def named(self, text, uri):

@@ -1,9 +1,9 @@
-"""./dev mutants: makes small random errors in the core or in other rooms, one at a time. The suites should notice each error.
+"""./dev mutants: makes small random errors (mutants) in the core or in other rooms, one at a time. The suites should detect each of them.
 
-All mutants of src/core that compile are written next to the original code into one binary (build/mutants). Some are drawn, and chosen at
-run time. A mutant is killed if a test fails, a QUIRE_CHECK stops the program, or the test runs ten times as long. Mutants without an effect
-that a caller can see are listed in tools/mutants/equivalent.txt, each with its reason. --room draws from rooms outside the core instead,
-and compiles only the drawn mutants; by default the seed is the commit's hash."""
+All mutants of src/core that compile are written next to the original code into one binary (build/mutants). A random selection of them is
+activated at run time, one by one. A mutant is killed if a test fails, a QUIRE_CHECK stops the program, or the test takes ten times as long.
+Mutants without an effect that a caller can see are listed in tools/mutants/equivalent.txt, each with its reason. With --room, mutants are
+selected from rooms outside the core instead, and only the selected mutants are compiled. The default seed is the commit's hash."""
 
 import argparse
 import json
@@ -37,7 +37,8 @@ def arguments():
 
 
 def read_equivalent(path, mutations):
-    """{key: reason}. A key that no longer matches a source is an error, so that the list stays current. Mutations: all of the product."""
+    """Returns {key: reason}. A key that does not match a source any more is an error, so that the list stays current. `mutations` are all
+    mutations of the product."""
     equivalent = {}
     for line in path.read_text().splitlines():
         if line and not line.startswith("#"):

@@ -1,7 +1,7 @@
-// The state of mutants (runtime.h, which the command line includes) in a program of the product, which Python tests start. Environment
-// variables:
+// The state of mutants in a program of the product that Python tests start. The compiler's command line includes runtime.h. The
+// program reads these environment variables:
 //   QUIRE_MUTANT         the active mutant; none if unset
-//   QUIRE_MUTANT_REACH   a file that gets a byte per mutant: 1 for each that this process, or another one with the same file, reached
+//   QUIRE_MUTANT_REACH   a file with one byte per mutant: 1 if a process with this file has reached the mutant
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxMutants = 1 << 18;
 unsigned char reached_without_file[kMaxMutants];
 
-// Constructors of the program may reach mutants, so this one comes before them.
+// Runs before the constructors of the program, because they may reach mutants.
 [[gnu::constructor(101)]] void begin() {
   if (const char* value = std::getenv("QUIRE_MUTANT")) alive = std::atoi(value);
   const char* path = std::getenv("QUIRE_MUTANT_REACH");

@@ -1,4 +1,4 @@
-"""Runs files of Python tests against mutated programs of the product: which file reaches which mutant, and which mutants it notices."""
+"""Runs files of Python tests with mutated programs of the product: finds which file reaches which mutant, and which mutants it detects."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from . import play
 
 PROGRAMS = {"QUIRE_BINARY": "quire", "QUIRE_TEMPLATE_TOOL": "quire_template_tool", "QUIRE_CALLS_TOOL": "quire_calls_tool",
             "QUIRE_TOKENIZE_TOOL": "quire_tokenize_tool"}  # fmt: skip
-NO_TESTS = 5  # pytest's status if it collected none
+NO_TESTS = 5  # pytest's exit status if it collected no tests
 
 
 def run_pytest(root, environment, arguments, timeout):
-    """Returns (exit status, or None after the timeout; output). A timeout also ends the servers that the tests started."""
+    """Returns (exit status, or None after the timeout; output). After a timeout, also ends the servers that the tests started."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=failed", *arguments]
     process = subprocess.Popen(command, cwd=root, env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **environment},
                                start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
@@ -30,7 +30,7 @@ def run_pytest(root, environment, arguments, timeout):
 
 class PythonFiles:
     def __init__(self, root, folder, files):
-        """folder: contains the mutated programs in build/. files: names in tests/python without test_ and .py."""
+        """Uses the mutated programs in folder/build. `files`: names of files in tests/python, without test_ and .py."""
         self.root, self.folder, self.files = root, folder, files
         package = str(root / "build/release/python")  # not mutated
         self.environment = {variable: str(folder / "build" / program) for variable, program in PROGRAMS.items()}
@@ -56,7 +56,7 @@ class PythonFiles:
             list(pool.map(self.learn, self.files))
 
     def play(self, number, files):
-        """Returns the outcome, or None if no file reaches the mutant."""
+        """Returns the outcome of a mutant, or None if no file reaches it."""
         outcome = None
         for file in sorted(files, key=lambda file: self.seconds[file]):
             if number not in self.reached[file]:

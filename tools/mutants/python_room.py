@@ -1,4 +1,5 @@
-"""Mutants of the Python package. The drawn ones are written into a copy of the built package, and pytest runs the tests that reach each."""
+"""Mutants of the Python package. The selected mutants are written into a copy of the built package, and pytest runs the tests that reach
+each of them."""
 
 import collections
 import concurrent.futures
@@ -15,10 +16,10 @@ from .python_files import run_pytest
 SOURCES = "python/quire"
 BUILT = "build/release/python"
 LEAST_KILLED = 0.85
-BATCHES_S = (5, 60)  # most mutants are killed by the fastest tests
+BATCHES_S = (5, 60)  # limits of the batches; most mutants are killed by the fastest tests
 USES_PACKAGE = r"^(import|from) quire\b|importorskip\(\"quire|test_vllm import|vllm_\w+\.py|replay_recorded\.py"
-LEFT_OUT = ("test_docs.py", "test_kv_remote.py", "test_package.py")  # minutes, for a few lines of the package
-# In the copy of the package: knows which mutant is active, and writes down which test reached which mutant.
+LEFT_OUT = ("test_docs.py", "test_kv_remote.py", "test_package.py")  # they take minutes and reach only a few lines of the package
+# Module in the copy of the package: knows the active mutant, and records which test reached which mutant.
 RUNTIME = '''
 import os
 
@@ -46,7 +47,7 @@ def draw(root, count, seed):
 def write_package(root, package, mutants):
     shutil.rmtree(package, ignore_errors=True)
     shutil.copytree(root / BUILT / "quire", package / "quire", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(root / SOURCES, package / "quire", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)  # may be newer
+    shutil.copytree(root / SOURCES, package / "quire", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)  # may be newer than BUILT
     (package / "quire/_mutants.py").write_text(RUNTIME)
     by_path = collections.defaultdict(dict)
     for number, mutation in mutants.items():

@@ -1,6 +1,6 @@
-"""Finds the places in Python sources that can be mutated, and writes chosen mutations next to the original code.
+"""Finds the places in Python sources that can be mutated, and writes selected mutations next to the original code.
 
-A mutation is chosen at run time: `a < b` becomes `(a <= b if _quire_mutant(7) else a < b)`. Code of modules and classes, annotations,
+The mutation is chosen at run time: `a < b` becomes `(a <= b if _quire_mutant(7) else a < b)`. Module and class level code, annotations,
 default values, texts, log calls and errors are not mutated."""
 
 import ast
@@ -48,13 +48,13 @@ def changed(node, **fields):
 
 
 def conditions(node):
-    """Conditions whose negation is no other mutant."""
+    """Returns the conditions of a node whose negation is not another mutation too."""
     test = getattr(node, "test", None)
     return [] if test is None or isinstance(test, (ast.Compare, ast.UnaryOp, ast.Constant)) else [test]
 
 
 def variants(node, is_condition, returns_bool):
-    """[(operator, replacement)]; a replacement of None drops a statement."""
+    """Returns [(operator, replacement)]. A replacement of None removes a statement."""
     found = []
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in RELATIONAL:
         found.append(("relation", changed(node, ops=[RELATIONAL[type(node.ops[0])]()])))
@@ -84,7 +84,7 @@ def variants(node, is_condition, returns_bool):
 
 
 class Walk(ast.NodeTransformer):
-    """Visits each node once, children first. `chosen`: {place: number} of the mutations to write; without it mutations are only found."""
+    """Visits each node once, children first. `chosen`: {place: number} of the mutations to write; without it, mutations are only found."""
 
     def __init__(self, path, chosen=None):
         self.path, self.chosen, self.found = path, chosen, []
@@ -142,7 +142,7 @@ class Walk(ast.NodeTransformer):
 
 
 def find(root, folder):
-    """All mutations of the Python sources in the folder."""
+    """Returns all mutations of the Python sources in the folder."""
     found = []
     for path in sorted(pathlib.Path(root, folder).rglob("*.py")):
         walk = Walk(str(path.relative_to(root)))
@@ -152,7 +152,7 @@ def find(root, folder):
 
 
 def mutated(root, path, chosen):
-    """The source of a file with these mutations. chosen: {place: number}."""
+    """Returns the source of a file with these mutations. chosen: {place: number}."""
     tree = Walk(path, chosen).visit(ast.parse(pathlib.Path(root, path).read_text()))
     first = next((i for i, node in enumerate(tree.body) if not is_text(node) and not (isinstance(node, ast.ImportFrom) and node.module == "__future__")), 0)
     tree.body[first:first] = ast.parse(IMPORT).body

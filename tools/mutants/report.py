@@ -1,4 +1,4 @@
-"""Prints the tables and checks them against the required shares."""
+"""Prints the tables of results and checks them against the required shares."""
 
 import collections
 
@@ -22,7 +22,7 @@ def table(title, mutants, outcomes, equivalent, column):
 
 
 def show_room(name, mutants, outcomes, equivalent, least_killed):
-    """Returns True if the result is good enough."""
+    """Returns whether the result reaches the required share."""
     total = table(f"file of {name}", mutants, outcomes, equivalent, lambda m: m.path)
     wrong = show_survivors(mutants, outcomes, equivalent)
     return judge(total, least_killed) and not wrong
@@ -49,7 +49,7 @@ def judge(total, least_killed):
 
 
 def show(mutants, outcomes, equivalent):
-    """Returns True if the result is good enough."""
+    """Returns whether the result reaches the required shares."""
     table("file", mutants, outcomes, equivalent, lambda m: m.path)
     total = table("operator", mutants, outcomes, equivalent, lambda m: m.operator)
     wrong = show_survivors(mutants, outcomes, equivalent)

@@ -1,4 +1,4 @@
-"""Writes sources that contain mutants next to the original code, chosen at run time. Line numbers do not change."""
+"""Writes sources that contain mutants next to the original code; the active mutant is chosen at run time. Line numbers do not change."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ from .sites import flat
 
 class Rewriter:
     def __init__(self, source, mutants):
-        """mutants: (number, mutation) of one file."""
+        """Takes the mutants of one file as (number, mutation)."""
         self.source = source
         self.by_range = {}
         for number, mutation in mutants:
@@ -15,7 +15,7 @@ class Rewriter:
         self.ranges = sorted(self.by_range, key=lambda r: (r[0], -r[1]))
 
     def parts(self, start, end, itself):
-        """The text of a range, with its outermost mutated ranges rewritten."""
+        """Returns the text of a range, with its outermost mutated ranges rewritten."""
         out, at = [], start
         for inner in self.ranges:
             if inner[0] >= at and inner[1] <= end and (itself or inner != (start, end)):

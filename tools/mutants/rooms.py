@@ -1,5 +1,5 @@
-"""Mutants of rooms outside the core. They are drawn first, and only the drawn ones are written into a copy of the tree, which builds the
-test programs (build/mutants-rooms). The core has a separate build (play.py), because it keeps all of its mutants in one binary."""
+"""Mutants of rooms outside the core. They are selected first, and only the selected ones are written into a copy of the tree, which builds
+the test programs (build/mutants-rooms). The core has a separate build (play.py), which contains all of its mutants in one binary."""
 
 import dataclasses
 import json
@@ -17,8 +17,8 @@ from .rewrite import Rewriter
 @dataclasses.dataclass(frozen=True)
 class Room:
     folders: tuple  # folders of the sources that are mutated
-    programs: tuple  # test programs that may detect the change
-    python: tuple = ()  # files of tests/python that may detect it, without test_ and .py
+    programs: tuple  # test programs that may detect a mutant
+    python: tuple = ()  # files of tests/python that may detect a mutant, without test_ and .py
     least_killed: float = 0.90
 
 
@@ -35,11 +35,11 @@ ROOMS = {
     "lab": Room(("src/lab",), ("lab_test",), ("plot_page", "curve"), 0.85),
 }
 MOST_IN_ROOM = 8192  # runtime.cpp has numbers for 32 rooms
-MEMORY_GIB = "24"  # writable memory of a test program, which includes the stacks of thousands of threads
+MEMORY_GIB = "24"  # writable memory of a test program in GiB, which includes the stacks of thousands of threads
 
 
 def seed_of_commit(root):
-    """The seed from the commit's hash, so that it is not chosen by hand."""
+    """Returns a seed from the commit's hash, so that the seed is not chosen by hand."""
     done = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
     return int(done.stdout.strip(), 16)
 
@@ -55,7 +55,7 @@ def copy_tree(root, tree):
         if not path.startswith("src/"):
             update(tree / path, pathlib.Path(root, path).read_bytes())
             shutil.copymode(root / path, tree / path)
-    for folder in ("src", "tests"):  # CMake compiles whatever is there
+    for folder in ("src", "tests"):  # CMake compiles all files that exist
         for stale in (tree / folder).rglob("*"):
             if stale.is_file() and str(stale.relative_to(tree)) not in paths:
                 stale.unlink()
@@ -90,7 +90,7 @@ def compile_programs(root, tree, build, programs, jobs):
 
 
 def draw(root, room, count, seed):
-    """(drawn mutations, the remaining ones in the order of the draw)"""
+    """Returns (selected mutations, the other mutations in random order)."""
     mutations = sites.find(root, room.folders)
     random.Random(seed).shuffle(mutations)
     return mutations[:count], mutations[count:]
@@ -105,7 +105,7 @@ class Draw:
 
 
 def draw_rooms(root, names, count, seed):
-    """{room: Draw}. Numbers are unique over all rooms."""
+    """Returns {room: Draw}. The numbers of mutants are unique over all rooms."""
     draws = {}
     for index, name in enumerate(names):
         drawn, further = draw(root, ROOMS[name], count, seed)
@@ -169,7 +169,7 @@ class Programs:
 
 
 def run(root, names, options, equivalent, seed):
-    """Returns True if enough mutants of each room were killed."""
+    """Returns whether enough mutants of each room were killed."""
     folder = root / "build/mutants-rooms"
     folder.mkdir(parents=True, exist_ok=True)
     draws = draw_rooms(root, names, options.count, seed)

@@ -1,4 +1,4 @@
-"""Finds the places in the core's sources that can be mutated, and the mutations, by a walk over the syntax trees."""
+"""Finds the places in the core's sources that can be mutated, and their mutations, in the syntax trees of the sources."""
 
 import dataclasses
 import pathlib
@@ -16,11 +16,11 @@ COMPOUND = {"+=": "-=", "-=": "+=", "*=": "+=", "/=": "*=", "|=": "&=", "&=": "|
 SWAPPED_CALLS = {"min": "max", "max": "min", "min_element": "max_element", "max_element": "min_element", "any_of": "all_of", "all_of": "any_of"}
 INTEGERS = re.compile(r"(std::)?(u?int\d+_t|size_t|ptrdiff_t)$|int$|unsigned$")
 
-# Nodes below these contain no decision of the program at run time.
+# Code below these nodes decides nothing at run time.
 SKIPPED_NODES = {"template_argument_list", "static_assert_declaration", "enumerator_list", "field_declaration", "optional_parameter_declaration",
                  "attribute_declaration", "decltype", "sizeof_expression", "preproc_include", "preproc_def", "preproc_if", "using_declaration",
                  "alias_declaration", "requires_clause", "ERROR"}
-# Not mutated: checks (they kill mutants), texts of messages, and capacity (num_expected_bytes of a checkpoint).
+# Not mutated: checks (they detect mutants), texts of messages, and capacities (num_expected_bytes of a checkpoint).
 SKIPPED_CALLS = {"QUIRE_CHECK", "fmt::format", "reserve"}
 SKIPPED_FUNCTIONS = {"check_invariants", "check_request_state", "holds_blocks", "num_expected_bytes"}
 
@@ -36,7 +36,7 @@ class Mutation:
     end: int
     original: str  # on one line
     mutated: str
-    before: tuple  # the replacement: strings, and (start, end) of parts to copy; "#" is the mutant's number
+    before: tuple  # the replacement: strings, and (start, end) of parts to copy; "#" is replaced by the mutant's number
     after: tuple
 
     @property
@@ -48,7 +48,7 @@ LITERAL_OR_SPACE = re.compile(r'''(R"(\w*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|'(?:\\.
 
 
 def flat(text):
-    """The text on one line, without comments. Literals stay as they are."""
+    """Returns the text on one line, without comments. Literals do not change."""
     return LITERAL_OR_SPACE.sub(lambda match: match[1] or " ", text).strip()
 
 
@@ -67,14 +67,14 @@ class Walk:
                                    flat(self.text(node)), flat(mutated), before, after))
 
     def choose(self, node, function, operator, variant):
-        """The text of the node, or of the variant's parts."""
+        """Returns the text of the node, or of the variant's parts."""
         mutated = "".join(part if isinstance(part, str) else self.text(part) for part in variant)
         parts = tuple(part if isinstance(part, str) else (part.start_byte, part.end_byte) for part in variant)
         self.add(node, function, operator, mutated, ("(QUIRE_MUTANT(#) ? (", *parts, ") : ("), ("))",))
 
     def negate(self, node, function, operator):
         if operator != "negation" and (self.text(node).startswith("!") or re.search(r" [!=]= ", self.text(node))):
-            return  # the same mutant exists already
+            return  # the same mutant already exists
         self.add(node, function, operator, f"!({self.text(node)})", ("(QUIRE_MUTANT(#) != static_cast<bool>(",), ("))",))
 
     def shift(self, node, function, operator, sign):

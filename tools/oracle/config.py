@@ -1,7 +1,7 @@
-"""Turns a script's "config" (plain values, see generate.py) into the arguments of a scheduler.
+"""Converts a script's "config" (plain values, see generate.py) to the arguments of a scheduler.
 
-vLLM's configuration objects take milliseconds to construct and check against a model. The schedulers only read attributes, so plain
-namespaces replace the objects.
+vLLM's configuration objects take milliseconds to construct and to check against a model. The schedulers only read their attributes, so
+plain namespaces replace the objects.
 """
 
 import os
@@ -34,7 +34,7 @@ class EventsConfig:
 
 
 def kv_spec(group: dict):
-    """A vLLM KVCacheSpec from {"kind", "block_size", ...}, with one head that is one float wide."""
+    """Returns a vLLM KVCacheSpec from {"kind", "block_size", ...}, with one head that is one float wide."""
     kind, size = group["kind"], group["block_size"]
     shape = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float16}
     if kind == "full":
@@ -81,7 +81,7 @@ def _speculative(config: dict):
 
 
 def _encoder_connector(config: dict) -> str:
-    """A recorded run names the class of the connector; a random script only says that there is one."""
+    """Returns the class name of the encoder connector. A recorded run names it; a random script only says that a connector exists."""
     return config["ec_connector"] if isinstance(config["ec_connector"], str) else "ScriptedEncoderConnector"
 
 
@@ -188,14 +188,14 @@ def prepare(config: dict) -> None:
 
 
 def block_hasher(config: dict):
-    """The block hasher as EngineCore makes it: None without prefix caching and connector."""
+    """Returns the block hasher as EngineCore makes it; None without prefix caching and connector."""
     if not config["prefix_caching"] and not config["connector"]:
         return None
     return get_request_block_hasher(config["scheduler_block_size"], get_hash_fn_by_name(config["hash"]))
 
 
 def install(config: dict) -> None:
-    """Process settings that a play of this configuration needs in addition to the common ones."""
+    """Applies the process settings that this configuration needs in addition to the common ones."""
     if config.get("guided"):
         from . import guided
 

@@ -1,8 +1,9 @@
-"""The stock side of a CONTINUUM scenario: vLLM 0.19.0's own scheduler, patched with the changes of the public fork hungchun0201/vllm-pace.
+"""vLLM's side of a CONTINUUM scenario: vLLM 0.19.0's own scheduler, patched with the changes of the public fork hungchun0201/vllm-pace.
 Queue, estimator and pins are written here from the rules in docs/continuum.md; no line is copied from the fork.
 
-Four places of vLLM's source call them: the top of schedule(), the choice of a victim, add_request() and _free_request(). The pins' clock is
-the monotonic clock, as in quire. The fork's clock has other fractions of a second, which matter if a gap or a pin is exactly 2 s long.
+They are called from four places of vLLM's source: the beginning of schedule(), the choice of a victim, add_request() and _free_request().
+The pins use the monotonic clock, as in quire. The fork's clock has other fractions of a second, which matter if a gap or a pin is exactly 2
+s long.
 """
 
 import functools
@@ -80,7 +81,7 @@ class Estimator:
     def __init__(self, decode):
         self.decode = decode
         self.gaps = {}  # tool -> seconds
-        self.ends = {}  # job -> (end of its last turn, its tool), until its next turn arrives
+        self.ends = {}  # job -> (end of its last turn, the tool of this turn), until its next turn arrives
 
     def arrives(self, request) -> None:
         ended, tool = self.ends.pop(request.job_id, (0.0, None))
@@ -95,7 +96,7 @@ class Estimator:
 
 
 class Pins:
-    """The fork's additions to the scheduler, mixed into vLLM's class."""
+    """The fork's additions to the scheduler, as a mix-in for vLLM's class."""
 
     def __init__(self, *args, decode, **kwargs):
         super().__init__(*args, **kwargs)
@@ -155,7 +156,7 @@ def _module(name: str, source: str, file: str):
 
 @functools.cache
 def classes() -> tuple:
-    """(synchronous, asynchronous)"""
+    """Returns the patched classes: (synchronous, asynchronous)."""
     source = _source("vllm.v1.core.sched.scheduler")
     for line, instead in _PATCHES:
         assert source.count(line) == 1, line
@@ -167,9 +168,9 @@ def classes() -> tuple:
     return type("Continuum", (Pins, module.Scheduler), {}), type("AsyncContinuum", (Pins, async_module.AsyncScheduler), {})
 
 
-# Texts that outputs are decoded to, so that every case of the rule for tools occurs.
+# Texts to which outputs are decoded, so that every case of the rule for tools occurs.
 def decode(tokens) -> str:
-    """The decoded text for the scripts' tokens: some end a turn with one tool, some with none or two."""
+    """Returns the decoded text for the scripts' tokens. Some texts end a turn with one tool, some with none or two."""
     last = tokens[-1] % 8
     tool = ("ls", "cat", "make", "ls")[last % 4]
     block = f"text\n```bash\n{tool} -x {last}\n```\n"

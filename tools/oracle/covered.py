@@ -1,4 +1,4 @@
-"""Reports the lines of vLLM's core that the scenarios reach: the fuzz under coverage.py, and the reasons for unreached lines
+"""Reports which lines of vLLM's core the scenarios reach: runs the fuzz under coverage.py, and prints the reasons for unreached lines
 (unreached.txt)."""
 
 import os
@@ -22,13 +22,14 @@ FILES = (
     "v1/request.py",
     "v1/core/kv_cache_utils.py",
 )
-# Only the block queue and the hashing of kv_cache_utils.py, up to this function. The rest sizes the cache of a model.
+# Only the block queue and the hashing in kv_cache_utils.py, up to this function, are covered. The rest computes the size of a model's
+# cache.
 END_OF_HASHING = {"v1/core/kv_cache_utils.py": "def _check_enough_kv_cache_memory("}
 REASONS = os.path.join(os.path.dirname(__file__), "unreached.txt")
 
 
 def _reasons() -> dict:
-    """{file: {line: reason}}; a line of the file is `path:first-last reason`."""
+    """Returns {file: {line: reason}}. A line of unreached.txt is `path:first-last reason`."""
     reasons = {}
     with open(REASONS, encoding="utf-8") as file:
         for text in file:

@@ -18,17 +18,17 @@ from . import ends, isolate
 from .stage import real_monotonic
 
 
-MOST_CPU_S = 300  # limit of one play: a call that never returns ends its process
+MOST_CPU_S = 300  # limit of one play; a call that never returns ends its process
 
 
 @dataclasses.dataclass
 class Tally:
     scenarios: int = 0
     steps: int = 0
-    alone: int = 0  # steps of quire after vLLM's play ended
-    preempting: int = 0  # scenarios in which something was preempted
+    alone: int = 0  # number of steps of quire after vLLM's play ended
+    preempting: int = 0  # number of scenarios with a preemption
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # counts of guided.Manager
-    ended: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # kinds of ends.py
+    ended: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # by kind of ends.py
     examples: dict = dataclasses.field(default_factory=dict)
     failure: tuple | None = None  # (seed, kind, description)
 
@@ -45,7 +45,7 @@ class Tally:
 
 
 def setup() -> None:
-    """Called once per process, before anything of vLLM is imported."""
+    """Called once per process, before any module of vLLM is imported."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -58,7 +58,7 @@ def setup() -> None:
 
 
 def failure_of(script: dict, names: tuple) -> tuple | None:
-    """Plays the script in a separate process. Returns (kind, description) of the failure, or None if there is no failure."""
+    """Plays the script in a separate process. Returns (kind, description) of the failure, or None if it succeeds."""
     from . import config
 
     config.install(script["config"])
@@ -73,7 +73,7 @@ def _failure_of(script: dict, names: tuple) -> tuple | None:
 
 
 def _outcome(script: dict, names: tuple) -> tuple:
-    """(Player after the play, (kind, description) of the failure or None)"""
+    """Plays the script. Returns (Player after the play, (kind, description) of the failure or None)."""
     from . import compare, play, recorded
 
     player = (recorded.RecordedPlayer if "recorded" in script else play.Player)(script, names)
@@ -93,7 +93,7 @@ def _outcome(script: dict, names: tuple) -> tuple:
 
 
 def _shape(path: str) -> str:
-    """The path without the parts that change when a script is shrunk: for requests and lists only the field."""
+    """Returns the path without the parts that change when a script is shrunk: for requests and lists, only the field remains."""
     path = re.sub(r"\.r\d+", ".request", re.sub(r"\.[0-9a-f]{16,}", ".key", path))
     *heads, last = re.split(r"(?=\[)", path)
     return "".join(re.sub(r"\d+", "#", head) for head in heads) + (last if heads and heads[-1].endswith(("]", "request")) else re.sub(r"\d+", "#", last))
@@ -147,7 +147,7 @@ class Worker:
 
 
 def run(first: int, count: int, workers: int, names: tuple, profile: str = "default") -> Tally:
-    """Plays the scripts of seeds first..first+count-1."""
+    """Plays the scripts of the seeds first..first+count-1."""
     tally, started = Tally(), real_monotonic()
     chunk = 2 if profile == "production" else 50
     chunks = [range(start, min(start + chunk, first + count)) for start in range(first, first + count, chunk)]
@@ -192,7 +192,7 @@ def _progress(tally: Tally, count: int, started: float) -> None:
 
 
 def report(tally: Tally, seconds: float, profile: str) -> bool:
-    """Returns True if the result has no errors."""
+    """Prints the result. Returns whether it has no errors."""
     print(f"{tally.scenarios:,} scenarios, {tally.steps:,} steps ({tally.steps / max(1, tally.scenarios):.1f} each) in {seconds:,.0f} s")
     print(f"something was preempted in {tally.preempting:,} of them ({100 * tally.preempting / max(1, tally.scenarios):.1f} %)")
     if tally.counts:
@@ -207,7 +207,7 @@ def report(tally: Tally, seconds: float, profile: str) -> bool:
             print(f"  {number:6,}  {kind}  ({1000 * number / tally.scenarios:.2f} of 1,000; seed {tally.examples[kind]})")
     from . import versions
 
-    ends.use(ends.NEWER_PATH if versions.IS_NEWER else ends.PATH)  # worker processes have set theirs
+    ends.use(ends.NEWER_PATH if versions.IS_NEWER else ends.PATH)  # worker processes have already selected their list
     wrong = ends.judge(tally.ended, tally.scenarios, profile)
     print("\n".join(f"MORE ENDS THAN LISTED: {line}" for line in wrong) or "ends: as listed in known_ends.json")
     print("0 differences" if tally.failure is None else f"DIFFERENCE at seed {tally.failure[0]}: {tally.failure[1]}")

@@ -1,4 +1,4 @@
-"""Random scripts: a configuration and the events of a run. The seed determines everything."""
+"""Generates random scripts: a configuration and the events of a run. The seed determines everything."""
 
 import random
 
@@ -22,9 +22,9 @@ class Generator:
         self.prompts = self.rng.choice(self.profile.prompts)
         self.events = []
         self.ids = []  # all added requests
-        self.grammars = {}  # request id -> step of its grammar, not ready yet
+        self.grammars = {}  # request id -> step of its grammar, while the grammar is not ready
         self.sessions = {}  # request id -> specification of the resumable request
-        self.lengths = {}  # request id -> bound of the tokens that the session has received
+        self.lengths = {}  # request id -> maximum number of tokens that the session can have received
         self.arrival = 0.0
 
     def script(self) -> dict:
@@ -43,7 +43,7 @@ class Generator:
             self._between(chaos)
             self._step(chaos)
         self._drain()
-        # How often the state is compared; 0: only at the end.
+        # Number of calls between two comparisons of the state; 0: only at the end.
         look_every = rng.choice((1, 1, 2, 3, 5, 8, 13, 30, 100, 0))
         return {"seed": self.seed, "look_every": look_every, "config": self.config, "events": self.events}
 
@@ -78,7 +78,7 @@ class Generator:
         return None
 
     def _between(self, chaos: float) -> None:
-        """Events that may happen between two steps."""
+        """Adds events that may happen between two steps."""
         rng = self.rng
         if self.profile.continuum and rng.random() < 0.4:
             self.events.append(["wait", rng.choice((0.25, 0.5, 1.0, 2.0, 3.0))])
@@ -138,7 +138,7 @@ class Generator:
         self.events.append(["add", spec])
 
     def _guide(self, spec: dict) -> None:
-        """Gives most requests a real grammar, ends that the real vocabulary has, and a prompt that may contain reasoning."""
+        """Gives most requests a real grammar, end conditions with tokens of the real vocabulary, and a prompt that may contain reasoning."""
         rng = self.rng
         spec.pop("grammar", None)
         self.grammars.pop(spec["id"], None)
@@ -187,7 +187,7 @@ class Generator:
         if rng.random() < 0.2:
             spec["stop"] = [rng.randrange(vocab) for _ in range(rng.randint(1, 2))]
         if rng.random() < 0.15:
-            # pattern sizes max and min, count
+            # maximum and minimum pattern length, count
             spec["repetition"] = rng.choice(([3, 1, 2], [2, 2, 3], [4, 0, 2], [1, 1, 4]))
 
     def _kind(self, spec: dict) -> None:
@@ -214,7 +214,7 @@ class Generator:
 
     def _images(self, length: int) -> list:
         rng, images, offset = self.rng, [], 0
-        # vLLM walks more than eight inputs in the order of a set.
+        # vLLM iterates over more than eight inputs in the order of a set.
         for _ in range(rng.choice((4, 4, 4, 14)) if self.newest else rng.randint(1, 4)):
             offset += rng.randint(0, 4)
             size = rng.randint(1, self.config["mm_max_tokens"])
@@ -229,7 +229,7 @@ class Generator:
         return images
 
     def _continue_session(self) -> None:
-        """The next input of a streaming session, or its end."""
+        """Adds the next input of a streaming session, or its end."""
         rng = self.rng
         request_id = rng.choice(list(self.sessions))
         first = self.sessions[request_id]
@@ -237,7 +237,7 @@ class Generator:
         self._prompt(spec, self.profile.next_input)
         self._ends(spec)
         self.lengths[request_id] += spec["n"] + len(spec.get("tail", ())) + first["max_tokens"]
-        # If a session outgrows max_model_len, vLLM schedules negative counts.
+        # If a session exceeds max_model_len, vLLM schedules negative counts.
         if rng.random() < 0.2 or self.lengths[request_id] >= self.config["max_model_len"]:
             del self.sessions[request_id]
             self.events.append(["add", {"id": request_id, "doc": spec["doc"], "n": 1, "max_tokens": 1, "arrival": spec["arrival"]}])
@@ -249,7 +249,7 @@ class Generator:
 
 
 def script(seed: int, profile: str = "default") -> dict:
-    """Generates for the installed version of vLLM."""
+    """Generates a script for the installed version of vLLM."""
     from . import versions
 
     return Generator(seed, profile, versions.IS_NEWER).script()

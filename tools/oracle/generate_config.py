@@ -1,4 +1,4 @@
-"""Random configurations that vLLM accepts, so small that everything is preempted and evicted."""
+"""Generates random configurations that vLLM accepts, so small that all requests are preempted and all blocks are evicted."""
 
 import random
 
@@ -84,7 +84,7 @@ def _layout(rng: random.Random, config: dict, profile: Profile, newest: bool) ->
         sizes = [size * rng.choice((1, 2, 3)) for _ in kinds]
         sizes[rng.randrange(len(sizes))] = size
     config["groups"] = [_group(rng, kind, size_, config, profile) for kind, size_ in zip(kinds, sizes)]
-    if len(kinds) > 2 and kinds[0] == kinds[1]:  # equal specs share a bucket
+    if len(kinds) > 2 and kinds[0] == kinds[1]:  # equal specs are in one bucket
         config["groups"][1] = dict(config["groups"][0])
     if config["prefix_caching"] and len(config["groups"]) > 1 and all(g == config["groups"][0] for g in config["groups"]):
         config["groups"].pop()
@@ -162,9 +162,9 @@ def _connector(rng: random.Random, config: dict) -> None:
     )
 
 
-# Rare states that the plain draw seldom reaches.
+# The following functions produce states that random configurations rarely reach.
 def _shared_loads(rng: random.Random, config: dict) -> None:
-    """Blocks that several requests share while their load fails."""
+    """Produces blocks that several requests share while their load fails."""
     if len(config["groups"]) != 1 or config["mamba_mode"] != "none":
         return
     if config["spec"] == "eagle" and config["groups"][0]["kind"] == "chunked":
@@ -177,7 +177,7 @@ def _shared_loads(rng: random.Random, config: dict) -> None:
 
 
 def _images_under_priority(rng: random.Random, config: dict) -> None:
-    """Preempted requests that received encoder inputs in the same step."""
+    """Produces preempted requests that received encoder inputs in the same step."""
     if config["encoder_decoder"] or not config["groups"]:
         return
     config.update(policy="priority", multimodal=True, mm_max_tokens=8, encoder_budget=64, encoder_cache=64, chunked_prefill=True)
@@ -187,7 +187,7 @@ def _images_under_priority(rng: random.Random, config: dict) -> None:
 
 
 def _mixed_sizes(rng: random.Random, config: dict) -> None:
-    """Groups with block sizes that are not multiples of each other, so that hits are shortened to a common length."""
+    """Produces groups with block sizes that are not multiples of each other, so that hits are shortened to a common length."""
     if len(config["groups"]) < 2 or config["encoder_decoder"] or config["mamba_mode"] == "align" or config["connector"]:
         return
     if config["spec"] == "eagle" or any(group["kind"] == "chunked" for group in config["groups"]):

@@ -1,9 +1,9 @@
-"""Random grammars, and the other plain values that a scenario with vLLM's own StructuredOutputManager needs."""
+"""Generates random grammars, and the other plain values that a scenario with vLLM's own StructuredOutputManager needs."""
 
 import json
 import random
 
-# Tokens of the default model's vocabulary. Two tokens are added (guided.py adds them and checks this).
+# Token ids of the default model's vocabulary. Two tokens are added (guided.py adds them and checks this).
 NUM_TOKENS, END, THINK, END_THINK = 49154, 2, 49152, 49153
 
 _PERSON = {
@@ -54,7 +54,7 @@ _TAGS = {
 
 
 def grammar(rng: random.Random) -> dict:
-    """The arguments of a StructuredOutputsParams."""
+    """Returns the arguments of a StructuredOutputsParams."""
     pick = rng.random()
     if pick < 0.5:
         return {"json": json.dumps(rng.choice(SCHEMAS))}
@@ -68,7 +68,7 @@ def grammar(rng: random.Random) -> dict:
 
 
 def manager(rng: random.Random) -> dict:
-    """The configuration of a scenario's manager, and how the model behaves under it."""
+    """Returns the configuration of a scenario's manager, and how the model behaves with it."""
     return {
         "reasoner": rng.choice(("", "", "qwen3", "deepseek_r1", "deepseek_v3")),
         "in_reasoning": rng.random() < 0.2,
@@ -81,5 +81,5 @@ def manager(rng: random.Random) -> dict:
 
 
 def thoughts(rng: random.Random) -> list:
-    """Possible ends of a prompt, for the reasoning parsers."""
+    """Returns a possible end of a prompt, for the reasoning parsers."""
     return rng.choice(([], [THINK], [THINK], [THINK, 198, END_THINK]))

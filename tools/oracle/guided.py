@@ -1,4 +1,6 @@
-"""vLLM's own StructuredOutputManager with its `guidance` back end as the grammar party of both sides, and a worker that obeys its masks.
+"""vLLM's own StructuredOutputManager with its `guidance` back end as the grammars of both sides, and a worker that obeys its masks. Only
+expensive objects are cached: the vocabulary, the library's representation of it, and each compiled grammar. The script decides when a
+compilation in another thread has ended.
 
 Only costly objects are cached: the vocabulary, the library's view of it, and each compiled grammar. The script decides when a compilation
 in another thread is done.
@@ -23,18 +25,18 @@ from .generate_grammars import END, END_THINK, NUM_TOKENS, THINK
 from .parties import seen
 from .stage import draw
 
-LIKELY = 40  # single characters have small ids; among the allowed tokens they let an answer reach its end
+LIKELY = 40  # single characters have small ids; preferring them among the allowed tokens lets an answer reach its end
 
 
 @functools.cache
 def vocabulary():
-    """The default model's vocabulary, with special tokens that begin and end reasoning."""
+    """Returns the default model's tokenizer, with special tokens that begin and end reasoning."""
     path = pathlib.Path(os.environ.get("QUIRE_ORACLE_MODEL", "QUIRE_ORACLE_MODEL")).resolve()
     if not path.exists():
         raise FileNotFoundError(f"{path}: set QUIRE_ORACLE_MODEL to the default model's GGUF file, as ./dev oracle does")
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    # The tokenizer that transformers makes of a GGUF file first decodes like a SentencePiece model; llguidance would take these bytes for
-    # the tokens.
+    # The tokenizer that transformers makes from a GGUF file decodes like a SentencePiece model first; llguidance would use these bytes as
+    # the tokens' bytes.
     tokenizer.backend_tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.eos_token = "<|im_end|>"
     tokenizer.add_tokens(["<think>", "</think>"], special_tokens=True)
@@ -46,7 +48,7 @@ def vocabulary():
 
 @functools.cache
 def install_once() -> None:
-    """Lets vLLM's classes find the vocabulary without a model's folder, and makes the library's view of it once."""
+    """Makes vLLM's classes find the vocabulary without a model's folder, and creates the library's representation of it once."""
     os.environ.setdefault("LLGUIDANCE_LOG_LEVEL", "0")
     transformers.logging.set_verbosity_error()
     from_tokenizer = functools.cache(llguidance.hf.from_tokenizer)
@@ -57,7 +59,7 @@ def install_once() -> None:
 
 
 class SeenGrammar(GuidanceGrammar):
-    """vLLM's grammar with a record of the scheduler's calls. (The manager also calls it while it fills a mask, and then rolls everything
+    """vLLM's grammar, which records the scheduler's calls. (The manager also calls it while it fills a mask, and then rolls everything
     back.)"""
 
     manager = None
@@ -90,7 +92,7 @@ class CachingBackend(GuidanceBackend):
 
 
 class Compiler:
-    """The manager's executor: the script decides when a compilation is done."""
+    """Replaces the manager's executor: the script decides when a compilation has ended."""
 
     def __init__(self):
         self.jobs = {}  # request id -> [(Future, function, Request), ...]
@@ -139,15 +141,15 @@ class Manager(structured_output.StructuredOutputManager):
             self.is_filling = False
         self.note("bitmask", question, (len(mask), [requests[i].structured_output_request.reasoning_ended for i in ids]))
         self.counts["masks"] += len(mask)
-        return mask.copy()  # the manager overwrites it in the next step
+        return mask.copy()  # the manager overwrites the mask in the next step
 
     def is_bound(self, structured) -> bool:
-        """Whether the grammar applies now: reasoning has ended, or the grammar also applies to reasoning."""
+        """Returns whether the grammar applies now: reasoning has ended, or the grammar also applies to reasoning."""
         return self.reasoner is None or self.enable_in_reasoning or bool(structured.reasoning_ended)
 
 
 def _manager_config(vllm_config, settings: dict) -> SimpleNamespace:
-    """The attributes of a VllmConfig that the manager reads."""
+    """Returns the attributes of a VllmConfig that the manager reads."""
     return SimpleNamespace(
         scheduler_config=vllm_config.scheduler_config,
         speculative_config=vllm_config.speculative_config,
@@ -165,7 +167,7 @@ def _manager_config(vllm_config, settings: dict) -> SimpleNamespace:
 
 # The worker.
 def rows_of(batch, answer) -> dict:
-    """{request id: its rows of the bitmask, one per draft token and one more}"""
+    """Returns {request id: its rows of the bitmask}: one row per draft token, and one more."""
     rows, first = {}, 0
     drafts = batch.plan.scheduled_spec_decode_tokens
     for request_id in answer.structured_output_request_ids:
@@ -181,7 +183,7 @@ def _is_allowed(row, token: int) -> bool:
 
 
 def _pick(row, value: int, thinks: bool) -> int:
-    """A token that the mask allows, with a preference for tokens that lead to an end."""
+    """Returns a token that the mask allows, with a preference for tokens that lead to an end."""
     percent, value = value % 100, value // 100
     is_free = bool((row == -1).all())
     if is_free and thinks and percent < 20:
@@ -201,7 +203,7 @@ def _long_draw(*parts) -> int:
 
 
 def sampled(settings: dict, seed: int, request_id: str, drafts: list, num_valid: int, rows) -> list:
-    """The result of a sampler with the masks: the draft tokens that it accepts, and one more token."""
+    """Returns the result of a sampler with the masks: the draft tokens that it accepts, and one more token."""
     tokens, thinks = [], bool(settings["reasoner"])
     wanted = min(draw(seed, "accepted", request_id) % (len(drafts) + 2), num_valid)
     for row, draft in zip(rows, drafts[:wanted]):
@@ -216,7 +218,7 @@ def sampled(settings: dict, seed: int, request_id: str, drafts: list, num_valid:
 
 
 def proposed(manager, request, seed: int, count: int) -> list | None:
-    """Draft tokens for a request with a grammar; most of them match the grammar. None: the grammar does not apply."""
+    """Returns draft tokens for a request with a grammar, of which most match the grammar. Returns None if the grammar does not apply."""
     structured = request.structured_output_request
     if structured is None or structured.grammar is None or not manager.is_bound(structured):
         return None

@@ -1,4 +1,5 @@
-"""Calls a function in a separate process: a native core stops the process when an invariant fails, and the oracle must survive that."""
+"""Calls a function in a separate process, because a native core stops the process when an invariant fails, and the oracle must survive
+this."""
 
 import os
 import pickle
@@ -6,7 +7,7 @@ import tempfile
 
 
 def isolated(function, *arguments):
-    """(result, None), or (None, stderr of the process that died)"""
+    """Returns (result, None), or (None, stderr of the process that died)."""
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as errors:
         pid = os.fork()

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tools VLLM_PYTHON -m oracle.kv_cases --cases N --seed S [--full] | xz > tests/golden/kv/cases.txt.xz
 
-One line per call, then its answer and a digest of the state after it (with --full the state itself). A small substitute of the scheduler
-makes the calls in orders that occur in service. A case ends when vLLM stops with an assertion.
+Each line is a call, its answer, and a digest of the state after it (with --full the state itself). A small substitute of the scheduler
+makes the calls in orders that occur in practice. A case ends when vLLM stops with an assertion.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from .kv_case_text import block_hash, event_text, fnv, hash_bytes, short  # noqa
 
 
 def make_spec(kind, size, a, b):
-    """`a`: the window, chunk or sink of the kind in tokens; `b`: speculative blocks."""
+    """Returns a spec. `a`: the window, chunk or sink of the kind in tokens; `b`: speculative blocks."""
     kind, _, mode = kind.partition("_")
     return kv_spec({"kind": "sliding" if kind == "window" else kind, "block_size": size, "window": a, "chunk": a, "sink": a // size, "mode": mode, "spec_blocks": b})
 
@@ -41,7 +41,7 @@ class Case:
         self.hits = {}
         self.configure()
 
-    # --- configurations
+    # --- Configurations
 
     def configure(self):
         rng = self.rng
@@ -78,8 +78,8 @@ class Case:
         if len(self.groups) == 1 and kinds & {"full", "mla"} and rng.random() < 0.3:
             self.dcp, self.pcp = rng.choice([(2, 1), (1, 2), (2, 2)])
         self.align = "mamba_align" in kinds
-        # With two kinds of full attention a hit may be longer than reported. External tokens then make vLLM take a negative number of
-        # blocks, which corrupts its count of free blocks.
+        # With two kinds of full attention, a hit may be longer than reported. With external tokens, vLLM would then take a negative number
+        # of blocks, which corrupts its count of free blocks.
         self.external = not self.align and len({g for g in self.groups if g[0] in ("full", "mla", "sink")}) < 2
         self.align_size = max((g[1] for g in self.groups), default=1)
         factor = self.dcp * self.pcp
@@ -104,7 +104,7 @@ class Case:
         streams = rng.choice([1, 2])
         self.streams = [[rng.randrange(3) for _ in range(self.max_len)] for _ in range(streams)]
 
-    # --- requests
+    # --- Requests
 
     def new_request(self):
         rng = self.rng
@@ -152,7 +152,7 @@ class Case:
         self.extend_hashes(request)
         self.lines.append(f"tokens {request.index} " + " ".join(map(str, tokens)))
 
-    # --- calls
+    # --- Calls
 
     def state(self) -> str:
         pool = self.manager.block_pool
@@ -174,7 +174,7 @@ class Case:
 
     def record(self, call, answer):
         if call.split()[0] in ("usage", "stats", "zero", "common", "events"):
-            self.lines.append(f"{call} = {answer} # -")  # these do not change the state
+            self.lines.append(f"{call} = {answer} # -")  # these calls do not change the state
             return
         state = self.state()
         self.lines.append(f"{call} = {answer} # " + (state if self.full else f"{fnv(state.encode()):016x}"))
@@ -215,10 +215,10 @@ class Case:
         call()
         self.record(name, "-")
 
-    # --- a substitute of the scheduler
+    # --- A substitute of the scheduler
 
     def aligned_split(self, r, new, start):
-        """Ends chunks of a prefill at block ends if mamba states are kept aligned, as the scheduler does."""
+        """Ends chunks of a prefill at the ends of blocks if mamba states are aligned, as the scheduler does."""
         if not self.align or start >= r.num_tokens:
             return new
         size = self.align_size
@@ -280,7 +280,7 @@ class Case:
     def admit(self, scheduled):
         rng = self.rng
         for r in [r for r in self.requests if r.state == "remote" and rng.random() < 0.5]:
-            # The transfer is done: its blocks are cached, and the request continues from there.
+            # The transfer has ended: its blocks are cached, and the request continues after them.
             if r.num_computed_tokens == r.num_tokens:
                 r.num_computed_tokens -= 1
             if self.caching:

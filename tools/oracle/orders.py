@@ -1,7 +1,7 @@
-"""Fixes the one order that vLLM 0.32.0 leaves undefined, for the comparison. Installed once per process, on vLLM's own scheduler only.
+"""Fixes, for the comparison, the only order that vLLM 0.32.0 leaves undefined. Installed once per process, only on vLLM's own scheduler.
 
 Its update_from_output() collects three kinds of requests in one set of request ids: requests without a grammar, requests whose encoder
-inputs had two sizes, and requests whose loads failed. It ends them in the order of that set, which depends on hashes of strings and on
+inputs had two sizes, and requests whose loads failed. It ends them in the order of this set, which depends on hashes of strings and on
 earlier ids. quire first ends the requests without a grammar, in queue order; then the requests with failed loads, in the order of the set
 of the last two kinds; then the requests with two sizes, in the order in which they were found. This module makes vLLM use the same order.
 It changes nothing else: neither the requests that end, nor the step, nor the effects of each end.
@@ -17,7 +17,7 @@ def _ordered(scheduler, names: set, mismatched: list, failed: set) -> list:
     if last:
         names = {name for name in names if name not in last and name not in failed}
         names.update(failed)
-    # finish_requests() makes a set of its argument, which may have another order than the set that it was given.
+    # finish_requests() makes a set of its argument, whose order may differ from the order of the given set.
     return first + [name for name in set(names) if name not in first] + last
 
 
@@ -28,7 +28,7 @@ def _grammar_failed(request) -> bool:
 
 @functools.cache
 def install(stock: type) -> None:
-    """`stock`: vLLM's Scheduler, the base class of its AsyncScheduler."""
+    """Installs the order. `stock`: vLLM's Scheduler, the base class of its AsyncScheduler."""
     finish, reject = stock.finish_requests, stock._reject_on_encoder_cache_embed_mismatch
     update = stock.update_from_output
 
@@ -48,7 +48,7 @@ def install(stock: type) -> None:
         return handle_failed
 
     def finish_requests(self, request_ids, finished_status):
-        if not isinstance(request_ids, set):  # only update_from_output() passes one
+        if not isinstance(request_ids, set):  # only update_from_output() passes a set
             return finish(self, request_ids, finished_status)
         failed = set()
         for found in _noted(self, "failed"):

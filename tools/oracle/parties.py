@@ -1,4 +1,4 @@
-"""The scripted outside parties of a scheduler: KV connector, encoder-cache connector, event publisher, grammar manager, routed experts,
+"""The scripted objects that a scheduler calls: KV connector, encoder cache connector, event publisher, grammar manager, routed experts,
 encoder budget. Their answers depend only on the script's seed and on the call. Each call is written to the side's log.
 """
 
@@ -39,7 +39,7 @@ class Stats(KVConnectorStats):
 
 
 def seen(request) -> tuple:
-    """The fields of a request that a party reads: all that vLLM's own connectors and grammars read, and some more."""
+    """Returns the fields of a request that a scripted object reads: all fields that vLLM's own connectors and grammars read, and some more."""
     outputs, hashes = request.output_token_ids, request.block_hashes
     return (
         request.request_id,
@@ -62,7 +62,7 @@ def seen(request) -> tuple:
 
 
 class ScriptedConnector(KVConnectorBase_V1):
-    """The scheduler half of a connector. `loading` and `sending` are the transfers that its worker half has in flight; the player reports
+    """The scheduler side of a connector. `loading` and `sending` are the transfers that its worker side has in flight; the player reports
     them.
 
     It keeps the requests of its calls and reads them later, as vLLM's own connectors do.
@@ -73,11 +73,11 @@ class ScriptedConnector(KVConnectorBase_V1):
         self.side.connector = self
         self.answers = self.side.answers
         self.loading = {}  # request id -> ids of blocks that are being filled
-        self.sync_loads = {}  # the same for loads that the next forward pass waits for
+        self.sync_loads = {}  # the same for loads for which the next forward pass waits
         self.sending = {}
         self._queries = {}
         self._asked = {}
-        self._kept = {}  # request id -> the Request itself
+        self._kept = {}  # request id -> the Request object
         self._num_meta = 0
         self._kv_cache_config = kv_cache_config
         self._kv_transfer_config = vllm_config.kv_transfer_config
@@ -166,7 +166,7 @@ class ScriptedConnector(KVConnectorBase_V1):
     def shutdown(self):
         self.side.log.append(("shutdown",))
 
-    # The worker half; it is never called here.
+    # Methods of the worker side, which the fuzzer never calls.
     def start_load_kv(self, forward_context, **kwargs):
         raise NotImplementedError
 
@@ -231,7 +231,7 @@ class Publisher(EventPublisher):
 
 
 class Grammar:
-    """Accepts draft tokens that are not divisible by `step`. It also checks sampled tokens, but only reports the result."""
+    """Accepts draft tokens that are not divisible by `step`. Also checks sampled tokens, but only reports the result."""
 
     def __init__(self, side, step: int):
         self.side = side
@@ -250,7 +250,7 @@ class Grammar:
 
 
 class GrammarManager:
-    """Replaces vLLM's StructuredOutputManager; a reasoning part ends after `reasoning` output tokens."""
+    """Replaces vLLM's StructuredOutputManager. A reasoning part ends after `reasoning` output tokens."""
 
     def __init__(self, side, reasoning: int):
         self.side = side
@@ -270,7 +270,7 @@ class GrammarManager:
 
 
 class NewerGrammarManager(GrammarManager):
-    """Called as in vLLM 0.32.0: for each request with tokens, and whether the tokens end the request."""
+    """Has the calls of vLLM 0.32.0: for each request with tokens, and whether the tokens end the request."""
 
     def accept_tokens(self, request, tokens):
         if not request.use_structured_output:
@@ -299,7 +299,7 @@ class ExpertsReader:
 
 
 class Budget:
-    """vLLM's MultiModalBudget without a model."""
+    """Replaces vLLM's MultiModalBudget, without a model."""
 
     def __init__(self, vllm_config, mm_registry):
         limits = vllm_config.mm_max_toks_per_item
@@ -308,7 +308,7 @@ class Budget:
 
 
 class ModelMetrics:
-    """vLLM's estimate of operations per step, which is passed through with the statistics."""
+    """Replaces vLLM's estimate of operations per step, which is passed on with the statistics."""
 
     def __init__(self, vllm_config):
         pass
@@ -330,7 +330,7 @@ class Registry:
 
 @functools.cache
 def install_once() -> None:
-    """Makes vLLM's factories return the scripted parties. Called once per process, before a scheduler is made."""
+    """Makes vLLM's factories return the scripted objects. Called once per process, before a scheduler is created."""
     import vllm.v1.core.sched.scheduler as stock
 
     for name in ("ScriptedConnector", "ScriptedHybridConnector", "PoolBindingConnector"):

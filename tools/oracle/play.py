@@ -1,14 +1,14 @@
-"""Plays a script on one or two schedulers in the call order of vLLM's EngineCore, and compares the two after each call.
+"""Plays a script on one or two schedulers in the call order of vLLM's EngineCore, and compares both after each call.
 
-A script is plain JSON: {"seed": int, "look_every": int, "config": {...}, "events": [[verb, argument...], ...]}. It names no decision, so it
-stays playable when events are removed: a step's results (tokens, draft tokens, finished transfers) follow from the first scheduler's plan
-and the step's seed.
+A script is plain JSON: {"seed": int, "look_every": int, "config": {...}, "events": [[verb, argument...], ...]}. It contains no decisions,
+so it can still be played when events are removed: a step's results (tokens, draft tokens, ended transfers) are derived from the first
+scheduler's plan and the step's seed.
 
 The state is compared after every `look_every`-th call that may change it, and at the end (0: only at the end). A comparison refreshes the
 Python requests of quire's adapter, which never happens in production: connectors and grammars must get correct values without it.
 
-If vLLM stops with an error, quire continues alone: its invariants are checked after each call. At the end everything is aborted and every
-block must be free.
+If vLLM stops with an error, quire continues alone, and its invariants are checked after each call. At the end all requests are aborted, and
+every block must be free.
 """
 
 import copy
@@ -26,10 +26,10 @@ from .stage import CLOCK, Side, Unsound, draw, enter
 if versions.IS_NEWER:
     ends.use(ends.NEWER_PATH)
 
-# Calls that vLLM refuses on purpose; the other side must refuse them too. Elsewhere an exception of vLLM is an accident (an assertion about
-# its state), after which vLLM would not continue, so the script ends there.
+# Calls that vLLM refuses on purpose; the other side must refuse them too. In other calls, an exception of vLLM is an error in its state (an
+# assertion), after which vLLM would not continue, so the script ends there.
 REFUSALS = ("construct", "reset_prefix_cache")
-MOST_LAST_STEPS = 500  # number of steps until the last transfer has ended
+MOST_LAST_STEPS = 500  # number of steps within which the last transfer must end
 
 
 class Raised:
@@ -44,7 +44,7 @@ class Raised:
         return f"{self.where()}: {self.error}"
 
     def where(self) -> str:
-        """The text without details, equal for errors of one kind."""
+        """Returns the text without details, which is equal for errors of the same kind."""
         if isinstance(self.error, Unsound):
             return str(self.error)
         if self.what == "construct" and isinstance(self.error, ValueError):
@@ -57,7 +57,7 @@ class Raised:
 
 
 class Ended(Exception):
-    """The play ends before the script does."""
+    """The play ends before the end of the script."""
 
 
 class Leftover(Exception):
@@ -90,16 +90,16 @@ class Player:
         self.sides = [Side(name, self.seed, self.config["answers"]) for name in names]
         self.ignored = frozenset(filter(None, os.environ.get("QUIRE_ORACLE_IGNORE", "").split(",")))
         self.makers = {}
-        self.queue = deque()  # executed batches with pending results, oldest first
+        self.queue = deque()  # executed batches whose results are pending, oldest first
         self.index = -1
         self.num_steps = 0
         self.num_steps_alone = 0
         self.look_every = script.get("look_every", 1)
         self.num_moves = 0  # number of calls so far that may change the state
         self.num_preemptions = 0
-        self.raised = None  # the Raised that ended vLLM's play
+        self.raised = None  # the exception that ended vLLM's play
         self.alone = False  # quire continues without vLLM
-        self.counts = {}  # record of the first side's grammars
+        self.counts = {}  # counts of the first side's grammars
         self.guided = self.config.get("guided")
         self.tape = self.sides[0].tape = tape
         if tape is None or not tape.is_read:
@@ -123,7 +123,7 @@ class Player:
                 pass
         return self
 
-    # One call on every side. Answers, states and calls to the outside must be equal.
+    # Makes one call on every side. Answers, states and outside calls must be equal.
     def _both(self, what: str, call, view=None, moves=True):
         results_ = []
         for side in self.sides:
@@ -144,7 +144,7 @@ class Player:
         return results_
 
     def _give_up(self, raised: Raised) -> None:
-        """vLLM has stopped with an error. The rest is outside the contract, but quire must survive it."""
+        """Called when vLLM has stopped with an error. The rest is not compared, but quire must survive it."""
         self.raised = raised
         if self.sides[-1].name != "quire":
             raise Ended
@@ -309,7 +309,8 @@ class Player:
             self._both("update_draft_token_ids", lambda side: side.scheduler.update_draft_token_ids(drafts.make()))
 
     def _end_where_names_mix(self, batch) -> None:
-        """vLLM gives the token of an aborted request to a later request with the same id; quire does not, on purpose."""
+        """Ends the play if a request has the id of an aborted request in flight: vLLM gives it the old request's token, which quire does
+        not do on purpose."""
         if self.sides[0].name != "stock":
             return
         for request_id, request in batch.requests.items():
@@ -331,7 +332,7 @@ class Player:
         self.queue.append(batch)
 
     def _empty(self) -> None:
-        """At the end of a play of quire alone, all blocks must be free."""
+        """Checks at the end of a play of quire alone that all blocks are free."""
         side = self.sides[0]
         self._on_pause(0)
         self._on_abort(None)

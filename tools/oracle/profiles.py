@@ -1,4 +1,4 @@
-"""Sizes of scenarios: tiny ones, in which everything is preempted and evicted, and ones of production size."""
+"""Sizes of scenarios: tiny ones, in which all requests are preempted and all blocks are evicted, and ones of production size."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from .generate_grammars import NUM_TOKENS
 @dataclass(frozen=True)
 class Profile:
     block_sizes: tuple
-    num_blocks: int  # 0: a few times the need of one request
+    num_blocks: int  # 0: a small multiple of what one request needs
     max_model_len: tuple
     max_num_seqs: tuple
     max_num_batched_tokens: tuple
@@ -21,13 +21,13 @@ class Profile:
     corners: float  # share of configurations that are changed to reach a rare state
     num_requests: tuple
     docs: tuple  # number of shared prefixes of prompts, drawn per scenario
-    burst: tuple  # probability that many come before the first step, and their share
+    burst: tuple  # probability that many requests arrive before the first step, and their share
     rate: tuple  # number of arrivals per round
-    num_rounds: tuple  # least, most
-    prompts: tuple  # bounds of the prompts' lengths; a scenario draws one of these lists
-    next_input: int  # the longest later input of a session
+    num_rounds: tuple  # minimum and maximum
+    prompts: tuple  # bounds of the prompts' lengths; a scenario uses one of these lists
+    next_input: int  # maximum length of a session's later inputs
     max_tokens: tuple
-    guided: bool = False  # vLLM's own StructuredOutputManager with real grammars instead of a scripted party
+    guided: bool = False  # vLLM's own StructuredOutputManager with real grammars instead of a scripted one
     continuum: bool = False  # the policy is CONTINUUM: requests are turns of jobs, and time passes between them
 
 

@@ -2,7 +2,9 @@
 
     {"script": {...}, "answers": [[call, its answer, calls to the outside, digest of the state afterwards], ...], "end": kind}
 
-With real grammars "tape" contains their answers and the worker's (tape.py), and the answers contain only the number of rows of a bitmask.
+With real grammars, "tape" contains their answers and the worker's (tape.py), and the answers contain only the number of rows of a bitmask.
+The digest is "" if the script does not compare the state. "end" exists if vLLM stopped with an error after the last answer; quire then
+continues alone. Dicts are compared including their order.
 
 The digest is "" if the script does not compare the state. "end" exists if vLLM stopped with an error after the last answer: quire then
 continues alone. Dicts are compared in their order.
@@ -18,13 +20,13 @@ import os
 from . import ends, generate, play, snapshot, versions
 from .tape import Tape
 
-SEEDS_PER_SCENARIO = 4  # plays for each recorded scenario
-PREEMPTING = 0.5  # least share of recorded scenarios with a preemption
+SEEDS_PER_SCENARIO = 4  # number of plays per recorded scenario
+PREEMPTING = 0.5  # minimum share of recorded scenarios with a preemption
 OF_EACH_END = 4
 
 
 def plain(value):
-    """JSON for a value of either side. Objects are written as their class and fields, parameters only as their class."""
+    """Converts a value of either side to JSON. Objects are written as their class and fields, parameters only as their class."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, enum.Enum):
@@ -63,7 +65,7 @@ def text(value) -> str:
 
 
 def digest(player, look: bool) -> str:
-    """A digest of the state. Dicts of the state have no order."""
+    """Returns a digest of the state. Dicts in the state have no order."""
     if not look or player.sides[0].scheduler is None:
         return ""
     state = json.dumps(plain(snapshot.of(player.sides[0].scheduler)), separators=(",", ":"), sort_keys=True)
@@ -71,14 +73,14 @@ def digest(player, look: bool) -> str:
 
 
 def _without_bits(player, what: str, answer):
-    """The part of an answer that a play without the vocabulary can also give."""
+    """Returns the part of an answer that a play without the vocabulary can also produce."""
     if what != "get_grammar_bitmask" or not player.guided or not isinstance(answer, tuple):
         return answer
     return answer[0], len(answer[1])
 
 
 class Recorder:
-    """An observer of a Player with one side."""
+    """Observes a Player with one side, and records its answers."""
 
     def __init__(self):
         self.answers = []
@@ -88,7 +90,7 @@ class Recorder:
 
 
 def record(script: dict) -> tuple:
-    """(one line of the file, the Player)"""
+    """Returns (one line of the file, the Player)."""
     recorder = Recorder()
     tape = Tape() if script["config"].get("guided") else None
     player = play.Player(script, ("stock",), recorder, tape).play()
@@ -101,7 +103,7 @@ def record(script: dict) -> tuple:
 
 
 def _features(script: dict) -> frozenset:
-    """The features that a scenario exercises, roughly: a small set of scenarios should cover all of them."""
+    """Returns the main features that a scenario uses: a small set of scenarios should cover all of them."""
     config = script["config"]
     kinds = tuple(sorted({group["kind"] for group in config["groups"]}))
     return frozenset(
@@ -120,7 +122,7 @@ def _features(script: dict) -> frozenset:
 
 
 class Choice:
-    """Chooses scenarios to record: first those with new features, then some of each end, then many with preemption, then any."""
+    """Selects scenarios to record: first scenarios with new features, then some of each end, then many with preemption, then any."""
 
     def __init__(self, count: int):
         self.count = count
@@ -169,7 +171,7 @@ def read(path: str):
 
 
 class Replayer:
-    """An observer of a Player with one side. It compares with a recorded line, and lets the side continue alone after vLLM's end."""
+    """Observes a Player with one side: compares it with a recorded line, and lets the side continue alone after vLLM's end."""
 
     def __init__(self, line: dict):
         self.left = collections.deque(line["answers"])
@@ -193,7 +195,7 @@ class Replayer:
 
 
 def replay(line: dict, name: str = "quire") -> int:
-    """Plays a recorded line. Returns the number of steps, raises Difference."""
+    """Plays a recorded line. Returns the number of steps. Raises Difference if an answer differs."""
     replayer = Replayer(line)
     tape = Tape(line["tape"]) if "tape" in line else None
     player = play.Player(line["script"], (name,), replayer, tape).play()

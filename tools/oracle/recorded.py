@@ -3,7 +3,7 @@ model sampled, and with the answers of its connectors and grammars.
 
     {"recorded": {question: {name: [answer, ...]}}, "config": {...}, "events": [[verb, argument, ...], ...]}
 
-The verbs are the player's. Instead of `step` there are `schedule`, `update` (the workers' result), `drafts` and `drafts_in_output`.
+The verbs are the player's. Instead of `step`, the script has `schedule`, `update` (the workers' result), `drafts` and `drafts_in_output`.
 """
 
 import copy
@@ -89,4 +89,4 @@ class RecordedPlayer(Player):
         self._both("update_draft_token_ids_in_output", update, compare.plan_sent)
 
     def _empty(self) -> None:
-        """Plays quire alone: the record has no answers to questions that vLLM did not ask."""
+        """Plays quire alone: the record has no answers to calls that vLLM did not make."""

@@ -1,4 +1,4 @@
-"""Makes vLLM's Request from a script's plain values, a new one for each side, because schedulers keep and change their arguments."""
+"""Creates vLLM's Request from a script's plain values, a new one for each side, because schedulers keep and change their arguments."""
 
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from .stage import draw
 
 @lru_cache(maxsize=1 << 10)
 def _draws(doc: int) -> list:
-    """Numbers of the document's first tokens, which _doc_draws() makes as they are needed."""
+    """Returns the numbers from which the document's first tokens are computed; _doc_draws() appends more as needed."""
     return []
 
 
@@ -26,7 +26,7 @@ def _doc_draws(doc: int, count: int) -> list:
 
 
 def doc_token(doc: int, position: int, vocab: int) -> int:
-    """The text that prompts and answers share: token `position` of document `doc`."""
+    """Returns token `position` of document `doc`: the text that prompts and answers share."""
     return _doc_draws(doc, position + 1)[position] % vocab
 
 
@@ -37,7 +37,7 @@ def prompt_tokens(spec: dict, vocab: int) -> list:
 
 
 def parameters(spec: dict):
-    """SamplingParams or PoolingParams. They are never changed, so both sides share one object."""
+    """Returns SamplingParams or PoolingParams. They are never changed, so both sides share one object."""
     if spec.get("pooling"):
         return PoolingParams(task="embed", skip_reading_prefix_cache=spec.get("skip_read"))
     repetition = spec.get("repetition")
@@ -56,7 +56,7 @@ def parameters(spec: dict):
 
 
 def _structured(grammar) -> StructuredOutputsParams | None:
-    """`grammar`: its arguments, or True for a scripted grammar."""
+    """Returns the parameters. `grammar`: their arguments, or True for a scripted grammar."""
     if not grammar:
         return None
     params = StructuredOutputsParams(**(grammar if isinstance(grammar, dict) else {"json_object": True}))
@@ -86,7 +86,7 @@ def lora(number: int) -> LoRARequest:
 
 
 class RequestMaker:
-    """One request of a script; `make()` returns an equal Request each time."""
+    """Creates one request of a script; `make()` returns an equal Request each time."""
 
     def __init__(self, spec: dict, vocab: int, hasher):
         self.spec = spec
@@ -98,7 +98,7 @@ class RequestMaker:
             self.embeds = torch.tensor([[float(token)] for token in self.tokens])
 
     def make(self) -> Request:
-        """Makes the Request as EngineCore does from a message on its socket."""
+        """Creates the Request as EngineCore does from a message on its socket."""
         spec, pooling = self.spec, bool(self.spec.get("pooling"))
         arrived = EngineCoreRequest(
             request_id=spec["id"],
@@ -117,7 +117,7 @@ class RequestMaker:
             resumable=bool(spec.get("resumable")),
         )
         request = Request.from_engine_core_request(arrived, self.hasher)
-        # Named as the fork's Request reads them.
+        # Attributes with the names that the fork's Request uses.
         extra = (None if pooling else self.params.extra_args) or {}
         request.job_id, request.is_last_step = extra.get("job_id"), extra.get("is_last_step", False)
         return request

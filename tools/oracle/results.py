@@ -1,5 +1,5 @@
-"""The worker's results for a plan: sampled tokens, draft tokens, transfers. They are derived from the first side's plan and a seed, and
-made separately for each side, because schedulers change their arguments.
+"""Computes the worker's results for a plan: sampled tokens, draft tokens, transfers. They are derived from the first side's plan and a
+seed, and created separately for each side, because schedulers change their arguments.
 """
 
 import numpy as np
@@ -10,11 +10,11 @@ from .requests import doc_token
 from .stage import draw
 
 
-NOTHING = (0, False, False)  # result of a peek at a removed request
+NOTHING = (0, False, False)  # result of peek() for a removed request
 
 
 class Batch:
-    """A plan in flight, and the facts about its requests from the time when it was made."""
+    """A plan in flight, with the facts about its requests at the time it was made."""
 
     def __init__(self, outputs: dict, first, makers: dict):
         plan = self.plan = outputs[first]
@@ -113,7 +113,7 @@ def masks_of(player, batch: Batch, answer) -> dict:
 
 
 def _taped(player, question: str, make):
-    """The result of `make`, or the recorded result."""
+    """Returns the result of `make`, or the recorded result."""
     if player.tape is None:
         return make()
     if player.tape.is_read:
@@ -163,7 +163,7 @@ class Drafts:
 
 
 def drafts(player, batch: Batch, seed: int) -> Drafts:
-    """Draft tokens after a step, or for a deferred step: up to num_spec_tokens for each request of the batch."""
+    """Returns draft tokens after a step, or for a deferred step: up to num_spec_tokens for each request of the batch."""
     limit, ids, tokens = player.config["num_spec_tokens"], [], []
     for request_id, _, _, num_tokens in batch.rows:
         pick = draw(seed, "drafts", request_id)
@@ -175,8 +175,8 @@ def drafts(player, batch: Batch, seed: int) -> Drafts:
 
 
 def _transfers(player, batch: Batch, seed: int, result: Result):
-    """The worker half of the connector: finished and failed transfers. Returns a function that makes an equal KVConnectorOutput each
-    time."""
+    """Computes the ended and failed transfers, as the worker side of the connector. Returns a function that makes an equal
+    KVConnectorOutput each time."""
     answers, connector = player.config["answers"], player.sides[0].connector
     received = [r for r in connector.loading if draw(seed, "received", r) % 100 < answers["finish"]]
     sent = [r for r in connector.sending if draw(seed, "sent", r) % 100 < answers["finish"]]

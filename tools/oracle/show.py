@@ -4,7 +4,7 @@ from .play import Player
 
 
 def _brief(answer, width: int = 400) -> str:
-    if isinstance(answer, dict):  # empty fields of a plan are left out
+    if isinstance(answer, dict):  # empty fields of a plan are not shown
         answer = {key: value for key, value in answer.items() if value}
     text = str(answer)
     return text if len(text) <= width else text[:width] + " ..."

@@ -2,7 +2,7 @@
 
 import copy
 
-# Simpler values of a configuration, tried one key at a time; a value is kept if the script still fails.
+# Simpler values of a configuration, tried one key at a time. A value is kept if the script still fails.
 PLAIN = {
     "kv_events": False, "log_stats": False, "kv_metrics": 0, "include_finished_set": False, "v2_runner": False, "routed_experts": False,
     "ec_connector": False, "connector": None, "max_loras": 0, "long_prefill_token_threshold": 0, "reserve_full_isl": False, "policy": "fcfs",
@@ -13,7 +13,7 @@ KEPT = ("id", "doc", "n", "arrival")
 
 
 class Shrinker:
-    """`fails(script)` plays a script and returns the kind of the failure, or None."""
+    """Shortens a script. `fails(script)` plays a script and returns the kind of the failure, or None."""
 
     def __init__(self, script: dict, fails, budget: int = 2000):
         self.fails = fails

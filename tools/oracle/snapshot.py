@@ -1,4 +1,4 @@
-"""The state of a scheduler after a call, as plain values: the contract between the two compared sides.
+"""The state of a scheduler after a call, as plain values that are compared between the two sides.
 
 `of_vllm` reads vLLM's objects. Another scheduler must return a dict of exactly this shape from `debug_snapshot()` (lists may be tuples):
 
@@ -35,11 +35,11 @@ REQUEST_FIELDS = (
     "max_tokens",
     "num_computed_tokens",
     "num_output_placeholders",
-    "num_cached_tokens",  # under vLLM 0.32.0 num_stale_output_tokens,
-    "num_external_computed_tokens",  # num_in_flight_tokens,
+    "num_cached_tokens",  # under vLLM 0.32.0: num_stale_output_tokens
+    "num_external_computed_tokens",  # under vLLM 0.32.0: num_in_flight_tokens
     "num_preemptions",
     "is_prefill_chunk",  # bool
-    "discard_latest_async_tokens",  # bool; drop_stale_output
+    "discard_latest_async_tokens",  # bool; under vLLM 0.32.0: drop_stale_output
     "spec_token_ids",  # [int, ...]
     "num_block_hashes",
     "last_block_hash",  # bytes | None
@@ -47,7 +47,7 @@ REQUEST_FIELDS = (
     "num_nans_in_logits",
     "priority",
     "arrival_time",
-    "blocks",  # per group: [block id, ...], skipped positions are 0
+    "blocks",  # per group: [block id, ...]; skipped positions are 0
     "num_cached_block",  # per group: int | None
 )
 
@@ -121,7 +121,7 @@ def _encoder(manager) -> dict:
 
 
 def of_vllm(scheduler) -> dict:
-    """The state of vLLM's own Scheduler or AsyncScheduler."""
+    """Returns the state of vLLM's own Scheduler or AsyncScheduler."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     state = _pool(scheduler)
     state["running"] = [request.request_id for request in scheduler.running]
@@ -142,7 +142,7 @@ def of_vllm(scheduler) -> dict:
 
 
 def without(state: dict, names) -> dict:
-    """The state without parts and request fields of these names, to find differences that a known difference hides."""
+    """Returns the state without the parts and request fields with these names, to find differences that a known difference hides."""
     kept = {key: value for key, value in state.items() if key not in names}
     if "requests" in kept:
         places = [i for i, name in enumerate(REQUEST_FIELDS) if name not in names]
@@ -151,13 +151,13 @@ def without(state: dict, names) -> dict:
 
 
 def of(scheduler) -> dict:
-    """The state of either side."""
+    """Returns the state of a scheduler of quire or vLLM."""
     native = getattr(scheduler, "debug_snapshot", None)
     return native() if native is not None else of_vllm(scheduler)
 
 
 def _peek_quire(scheduler, request_ids) -> dict:
-    """The state of the core itself; quire's Python requests are not refreshed."""
+    """Reads the state of the core itself, without refreshing quire's Python requests."""
     requests = scheduler._native.snapshot()["requests"]
     named = dict(zip(scheduler._native.names_of([request["id"] for request in requests]), requests))
     known = {name: named[name] for name in request_ids if name in named}
@@ -165,7 +165,7 @@ def _peek_quire(scheduler, request_ids) -> dict:
 
 
 def peek(scheduler, request_ids) -> dict:
-    """{request id: (num_tokens, is_prefill_chunk, whether its next tokens are discarded)} for the scheduler's requests"""
+    """Returns {request id: (num_tokens, is_prefill_chunk, whether its next tokens are discarded)} for the scheduler's requests."""
     if getattr(scheduler, "debug_snapshot", None) is not None:
         return _peek_quire(scheduler, request_ids)
     known = {name: scheduler.requests[name] for name in request_ids if name in scheduler.requests}

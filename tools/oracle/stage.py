@@ -1,9 +1,9 @@
-"""The surroundings of the schedulers during a play, which must be equal for both sides: clock, random values, and the scripted outside
-parties.
+"""The environment of the schedulers during a play, which must be equal for both sides: clock, random values, and the scripted objects that
+they call.
 
-Each side has its `Side`: a log of its scheduler's calls to the outside, and its random values. `enter(side)` makes a side the current one
-and begins a call on it; the clock does not advance during a call. quire's core takes one random seed per call and draws from SplitMix64.
-vLLM draws one value at a time, so each call has a seed here, and `random.random` draws from it as the core does.
+Each side has a `Side`: a log of its scheduler's outside calls, and its random values. `enter(side)` makes a side the current one and begins
+a call on it; the clock does not advance during a call. quire's core takes one random seed per call and draws from SplitMix64. vLLM draws
+one value at a time, so each call has a seed here, and `random.random` draws from it as the core does.
 """
 
 import random
@@ -15,12 +15,12 @@ MASK = (1 << 64) - 1
 
 
 def draw(*parts) -> int:
-    """A number in 0..2^32-1 that depends only on its arguments."""
+    """Returns a number in 0..2^32-1 that depends only on its arguments."""
     return zlib.crc32(repr(parts).encode())
 
 
 class Unsound(Exception):
-    """vLLM has contradicted itself; docs/oracle.md lists the cases. Its later behaviour is accidental."""
+    """vLLM's state is inconsistent; docs/oracle.md lists the cases. Its later behaviour is undefined."""
 
 
 class Side:
@@ -30,7 +30,7 @@ class Side:
         self.seed = seed
         self.num_calls = 0
         self.state = 0  # state of SplitMix64
-        self.log = []  # calls to the outside, in order
+        self.log = []  # outside calls, in order
         self.scheduler = None
         self.connector = None
         self.grammars = None
@@ -49,7 +49,7 @@ class Side:
         return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
     def check(self) -> None:
-        """Stops the process if quire's core contradicts itself."""
+        """Stops the process if the state of quire's core is inconsistent."""
         if self.name == "quire" and self.scheduler is not None:
             self.scheduler.check_invariants()
 

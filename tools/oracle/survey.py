@@ -1,5 +1,4 @@
-"""Prints every kind of difference among many scripts, with its frequency as the first difference and with one seed, to show where to look
-next."""
+"""Prints every kind of first difference among many scripts, with its frequency and one seed, to show where to look next."""
 
 import collections
 import sys

@@ -1,5 +1,5 @@
-"""The answers of vLLM's own grammars in a play, and the tokens of a worker that obeys them, in the order of the calls. They are recorded
-where vLLM and the vocabulary are available, and played where they are not.
+"""The answers of vLLM's own grammars in a play, and the tokens of a worker that obeys them, in the order of the calls. They are recorded on
+a machine with vLLM and the vocabulary, and played on machines without.
 """
 
 from collections import deque
@@ -9,7 +9,7 @@ from .parties import seen
 
 class Tape:
     def __init__(self, entries=None):
-        self.entries = deque(entries or ())  # [question, answer]
+        self.entries = deque(entries or ())  # [call, answer]
         self.is_read = entries is not None
 
     def note(self, question: str, answer) -> None:
@@ -24,7 +24,7 @@ class Tape:
 
 
 class Grammar:
-    """Answers from the tape, and logs like guided.SeenGrammar."""
+    """Answers from the tape, and writes the same log as guided.SeenGrammar."""
 
     def __init__(self, manager):
         self.manager = manager
@@ -72,4 +72,4 @@ class Manager:
         num_rows, ended = self.told("bitmask", question)
         for request_id, has_ended in zip(ids, ended):
             requests[request_id].structured_output_request.reasoning_ended = has_ended
-        return num_rows  # the bits follow from the calls to the grammars
+        return num_rows  # the bits follow from the calls of the grammars

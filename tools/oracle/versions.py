@@ -1,4 +1,4 @@
-"""Names of fields, arguments and parties that differ between vLLM 0.32.0 and 0.19.0. No decision depends on this module."""
+"""Names of fields, arguments and objects that differ between vLLM 0.32.0 and 0.19.0. No decision depends on this module."""
 
 import vllm
 
@@ -8,7 +8,7 @@ NAME = "0.32.0" if IS_NEWER else "0.19.0"
 
 
 def second_queue(scheduler):
-    """Waiting requests that are not in `waiting`: skipped requests, or requests that hold blocks."""
+    """Returns the waiting requests that are not in `waiting`: skipped requests, or requests that hold blocks."""
     return scheduler.kv_holding_waiting if hasattr(scheduler, "kv_holding_waiting") else scheduler.skipped_waiting
 
 
@@ -23,22 +23,22 @@ def is_discarding(request) -> bool:
 
 
 def will_discard(request) -> bool:
-    """The tokens of its oldest step in flight."""
+    """Returns whether the result of the request's oldest step in flight will be discarded."""
     return is_discarding(request) and (not IS_NEWER or request.num_stale_output_tokens > 0)
 
 
 def will_discard_core(core: dict) -> bool:
-    """Reads these tokens from a core's snapshot."""
+    """Returns the same for a request in a snapshot of the core."""
     return core["drops_stale"] and core["num_stale_tokens"] > 0 if IS_NEWER else core["discard_latest_async_tokens"]
 
 
 def finished(answer: list) -> list:
-    """The result of finish_requests() as plain values."""
+    """Returns the result of finish_requests() as plain values."""
     return [(request.request_id, request.client_index, int(request.status)) for request in answer] if IS_NEWER else answer
 
 
 def has_attributes(namespace, **values):
-    """The namespace with the additional attributes that vLLM 0.32.0 reads."""
+    """Returns the namespace with the additional attributes that vLLM 0.32.0 reads."""
     if IS_NEWER:
         for name, value in values.items():
             setattr(namespace, name, value)

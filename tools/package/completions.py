@@ -9,7 +9,7 @@ def flags_of(command):
 
 
 def bash_values(command):
-    """Lines of a case over the word before the cursor: the values that a flag accepts."""
+    """Returns the lines of a case over the word before the cursor, which complete the values that a flag accepts."""
     lines = []
     for option in command.options:
         if not option.value:
@@ -64,7 +64,7 @@ def bash(root):
 
 
 def zsh_text(text):
-    """Escapes text for a single-quoted spec of _arguments, where brackets and colons have a meaning."""
+    """Escapes text for a single-quoted spec of _arguments, in which brackets and colons have a meaning."""
     for letter in "\\[]:":
         text = text.replace(letter, "\\" + letter)
     return text.replace("'", "'\\''")
@@ -88,7 +88,7 @@ def zsh_specs(command):
 
 
 def zsh_command(command):
-    """One function per command; a command with subcommands calls their functions."""
+    """Returns the function that completes one command. A command with subcommands calls their functions."""
     name = "_".join(("_quire", *command.path))
     lines = [f"{name}() {{"]
     if command.commands:

@@ -1,10 +1,10 @@
 """Parses the output of `quire --help` and of the --help of every subcommand into values. The man page and the completions are made from
-them, so they name exactly the existing flags. A line with an unknown form is an error; no line is skipped."""
+these values, so they contain exactly the existing flags. A line of unknown form is an error; no line is skipped."""
 import dataclasses
 import re
 import subprocess
 
-COLUMN = 30  # the column of CLI11's descriptions
+COLUMN = 30  # the column at which CLI11 prints descriptions
 LEFT = re.compile(
     r"(?P<names>\S+)(?: (?P<value>(?!REQUIRED|\(Env:|Needs:|Excludes:)\S.*?))?"
     r"(?P<repeatable> \.\.\.)?(?P<required> REQUIRED)?(?: \(Env:(?P<env>\w+)\))?"
@@ -14,13 +14,13 @@ CHOICES = re.compile(r"(?:.*:)?\{([^{}]+)\}")
 
 
 class HelpError(Exception):
-    """A line of --help that this file does not understand."""
+    """Raised for a line of --help that this file does not understand."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
     names: tuple  # "--port" for a flag, "model" for a positional
-    value: str  # type of the value, such as "INT" or "bf16|f32"; empty: a switch
+    value: str  # type of the value, such as "INT" or "bf16|f32"; empty for a switch
     default: str
     choices: tuple
     repeatable: bool
@@ -54,7 +54,7 @@ class Command:
 
 
 def split_default(value):
-    """'INT=8000' -> ('INT', '8000'); 'NAME=KEY' and 'NAME[,key=value...]' have no default."""
+    """Splits off the default: 'INT=8000' -> ('INT', '8000'). 'NAME=KEY' and 'NAME[,key=value...]' have no default."""
     depth = 0
     for at, letter in enumerate(value):
         depth += letter in "[{"
@@ -72,7 +72,7 @@ def choices_of(value):
 
 
 def metavar(value, choices):
-    """CLI11 joins the type and its checks with colons: 'INT:SIZE', 'DIR:DIR', 'INT:INT in [1 - 1024]'."""
+    """Returns the placeholder of a value. CLI11 joins the type and its checks with colons: 'INT:SIZE', 'DIR:DIR', 'INT:INT in [1 - 1024]'."""
     if choices:
         return "|".join(choices)
     parts = value.split(":")
@@ -92,7 +92,7 @@ def parse_option(left, text):
 
 
 def entries(lines):
-    """(left column, description) of each entry; CLI11 puts the description on the next line if the left column is too long."""
+    """Yields (left column, description) of each entry. If the left column is too long, CLI11 puts the description on the next line."""
     at = 0
     while at < len(lines):
         if not re.match(r"  \S", lines[at]):
@@ -107,8 +107,8 @@ def entries(lines):
 
 
 def sections(text):
-    """The lines under 'Positionals:', 'Subcommands:' and the groups of flags ('Options'), the lines before them (under ''), and the lines after
-    them ('footer')."""
+    """Returns the lines under 'Positionals:', 'Subcommands:' and the groups of flags ('Options'), the lines before them (under ''), and the
+    lines after them ('footer')."""
     found, name = {"": [], "footer": []}, ""
     lines = text.splitlines()
     for line, below in zip(lines, [*lines[1:], ""]):
@@ -133,7 +133,7 @@ def parse(path, text, ask):
 
 
 def read(binary):
-    """The command tree of a `quire` binary."""
+    """Returns the command tree of a `quire` binary."""
 
     def ask(path):
         return subprocess.run([str(binary), *path, "--help"], check=True, capture_output=True, text=True, timeout=60).stdout

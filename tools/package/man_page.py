@@ -43,7 +43,7 @@ def command_lines(command):
 
 
 def footers(root):
-    """Each footer once: CLI11 repeats a command's footer in its subcommands."""
+    """Returns each footer once, because CLI11 repeats a command's footer in its subcommands."""
     seen = []
     for command in root.walk():
         if command.footer and command.footer not in seen:

@@ -1,4 +1,4 @@
-"""Implements the command line of the package: see __init__.py."""
+"""The command line of the package: see __init__.py."""
 import argparse
 import ast
 import importlib
@@ -9,7 +9,7 @@ from .files import GOLDEN
 
 
 def recordings():
-    """Returns {name: first line of the docstring}. Does not import the modules, because each needs other packages."""
+    """Returns {name of a recording: first line of its docstring}. Does not import the modules, because each of them needs other packages."""
     found = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

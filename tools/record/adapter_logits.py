@@ -2,8 +2,8 @@
 
 Needs peft==0.21.2 and the packages that tiny.py names.
 
-Uses the models, prompt and format of tiny.py and state_logits.py. No adapter is stored: its tensors are drawn from their names, like the
-models' tensors. The record has the names and shapes that peft would write, and the adapter's config.
+Uses the models, prompt and format of tiny.py and state_logits.py. No adapter is stored: the weights of its tensors are drawn from their
+names, like the weights of the models. The record has the names and shapes that peft would write, and the config of the adapter.
 """
 import peft
 import torch
@@ -28,16 +28,16 @@ CASES = [
     ("smollm3", "gguf", "F32", dict(r=1, lora_alpha=3, target_modules=LINEAR)),
     ("olmo2", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=LINEAR, rank_pattern={"q_proj": 3, "layers.1.mlp.up_proj": 32},
                                 alpha_pattern={"q_proj": 7, "layers.0.self_attn.v_proj": 1})),
-    # Layers with states.
+    # Models in which some layers have states
     ("lfm2", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*QKV, "in_proj", "out_proj", "w1", "w2", "w3"])),
     ("lfm2", "gguf", "Q8_0", dict(r=4, lora_alpha=8, target_modules=["in_proj", "w2"])),
     ("granite4", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*ATTENTION, "in_proj", "out_proj", "input_linear", "output_linear"])),
     ("granite4", "gguf", "F32", dict(r=8, lora_alpha=4, target_modules=[*ATTENTION, "in_proj", "out_proj", "input_linear", "lm_head"])),
     ("bamba", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*LINEAR, "in_proj", "out_proj"])),
-    # peft does not adapt out_proj of this model
+    # Without out_proj, which peft does not adapt in this model
     ("falcon_h1", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*LINEAR, "in_proj", "embed_tokens", "lm_head"])),
     ("qwen3_next", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=[*ATTENTION, "in_proj_qkvz", "in_proj_ba", "out_proj"])),
-    # Each expert has a separate adapter; the shared expert, which all tokens use, has one too.
+    # Each expert has a separate adapter, and so has the shared expert, which all tokens use.
     ("mixtral", "hf", "F32", dict(r=4, lora_alpha=8, target_modules=["q_proj", "w1", "w2", "w3"])),
     ("qwen2_moe", "hf", "F32", dict(r=8, lora_alpha=16, target_modules=LINEAR)),
     ("qwen3_moe", "gguf", "F32", dict(r=3, lora_alpha=6, target_modules=["up_proj", "down_proj"])),

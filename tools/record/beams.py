@@ -1,8 +1,8 @@
 """Records the beams that vLLM's beam searches find on a small model, computed in f32 on a CPU.
 
 Needs the environment of ./dev oracle.
-Runs both searches of vLLM: the search of its OpenAI server (entrypoints/openai/engine/serving.py) and LLM.beam_search. The model and the
-prompts are made as in tiny.py, so no weights are stored.
+Runs both beam searches of vLLM: the search of its OpenAI server (entrypoints/openai/engine/serving.py) and LLM.beam_search. The model and
+the prompts are made as in tiny.py, so no weights are stored.
 """
 import asyncio
 import os
@@ -28,7 +28,7 @@ from .tiny import VOCAB, draw
 OUT = "beams.json"
 NUM_PROMPTS = 200
 MAX_MODEL_LEN = 128
-EOS = 206  # likely often enough that searches end in every way
+EOS = 206  # likely often enough that some searches end with it
 PENALTIES = [0.5, 0.75, 1.0, 1.5, 2.0]
 
 
@@ -59,7 +59,8 @@ def params_of(case, **more):
 
 
 class Client:
-    """Implements the engine calls of the server's search with an LLM. The requests of all searches run in one batch."""
+    """Stands in for the engine client of the server's beam search, and generates with an LLM. The requests of all searches run in one
+    batch."""
 
     def __init__(self, llm):
         self.llm = llm
@@ -73,7 +74,7 @@ class Client:
         yield await answer
 
     async def flush(self):
-        for _ in range(100):  # until every search waits for an answer
+        for _ in range(100):  # lets every search run until it waits for an answer
             await asyncio.sleep(0)
         pending, self.pending = self.pending, []
         prompts = [dict(prompt_token_ids=prompt["prompt_token_ids"]) for prompt, _, _ in pending]

@@ -1,12 +1,20 @@
-"""Records the block hashes that vLLM V1 (v0.19.0) makes, computed with Python's pickle, cbor2 and xxhash.
+"""Records the block hashes that vLLM V1 (v0.19.0) computes. Uses Python's pickle, cbor2 and xxhash.
 
-Needs cbor2 and xxhash (recorded with CPython 3.11, cbor2 6.2.1, xxhash 4.1.0). This module implements the rule;
-if vllm can be imported, vLLM also hashes each case and the results must be equal.
+Needs cbor2 and xxhash (recorded with CPython 3.11, cbor2 6.2.1, xxhash 4.1.0). This module computes the hashes by vLLM's rule. If vllm can
+be imported, vLLM also hashes each case, and the results must be equal.
 
-One case per line, key=value: the algorithm; seed (hex of PYTHONHASHSEED) or root (hex of NONE_HASH); the block size; lora and salt (hex,
-or hex*count); embeds (bytes per token:hex); items (identifier in hex@offset+length, ...); tokens (numbers, or number*count, or seed:count:bound of
-SplitMix64; a bound of 0 allows any signed 32 bits); steps (number of tokens known at each call; they matter because later calls look at the
-last item only); and the hashes.
+Each line is a case with these fields, each written as key=value:
+    algorithm  name of vLLM's hash function
+    seed       hex of PYTHONHASHSEED, from which NONE_HASH is computed
+    root       hex of NONE_HASH; if empty, NONE_HASH is computed from the seed
+    block      block size in tokens
+    lora       name of the adapter, as hex or hex*count; empty without an adapter
+    salt       cache salt, as hex or hex*count; empty without a salt
+    embeds     prompt embeddings: bytes per token:hex; 0: without embeddings
+    items      multimodal items: identifier in hex@offset+length, separated by commas
+    tokens     one of: numbers separated by commas; number*count; seed:count:bound of SplitMix64 (bound 0 allows all signed 32-bit numbers)
+    steps      number of tokens known at each call of the hasher; a call after the first hash searches from the last item only
+    hashes     the hashes of the full blocks, in hex
 """
 import hashlib
 import pickle
@@ -53,7 +61,8 @@ def bytes_of(text):
 
 
 def text_of(text):
-    """Returns a new string object (CPython still shares strings of one Latin-1 character)."""
+    """Returns a new string object. The hash depends on the identity of objects, because pickle writes an object only once. (CPython still
+    shares strings of one Latin-1 character.)"""
     return bytes_of(text).decode()
 
 
@@ -64,7 +73,7 @@ def items_of(case):
 
 
 def extra_keys(case, items, start, end, first):
-    """Mirrors generate_block_hash_extra_keys: returns the keys and the item to continue with."""
+    """Mirrors vLLM's generate_block_hash_extra_keys: returns the extra keys of a block and the index of the item to continue with."""
     keys = [text_of(case["lora"])] if case["lora"] else []
     index = first % len(items) if items else 0
     if items and sum(items[-1][1:]) > start:
@@ -101,7 +110,7 @@ def hashes_of(case):
 
 
 def hashes_of_vllm(case, utils, hashing):
-    """Returns the hashes that vLLM's functions compute for a stand-in of its request."""
+    """Returns the hashes that vLLM's functions compute for an object with the fields of vLLM's request."""
     import torch
 
     function = getattr(hashing, case["algorithm"])
@@ -139,7 +148,7 @@ def plain_cases():
 
 
 def frame_cases():
-    """A pickle of more than 64 KiB has several frames."""
+    """Yields cases around 64 KiB of pickled data. Pickle splits longer data into several frames."""
     yield {"tokens": "8:28000:0", "block": "14000"}
     for size in (13089, 13090, 13091, 13092, 13093, 13094, 13095, 13096, 13097, 13098, 13099, 13100):
         yield {"tokens": f"100000*{size}", "block": str(size)}

@@ -1,9 +1,10 @@
 """Plays 10,000 random histories on the block tables of vLLM V1 (v0.19.0, MultiGroupBlockTable) and records digests of their contents.
 
 Needs vllm 0.19.0.
-tests/runtime/memory/block_tables_golden_test.cpp draws the same histories from the same generator and must get the same digests, one per
-HISTORIES_PER_DIGEST. Each commit, slot mapping and end adds to the digest, per group: the staged rows (with the old values after their ends),
-the counts, the committed rows, and the slots. The mapping kernel is vLLM's; numpy runs it in place of Triton.
+tests/runtime/memory/block_tables_golden_test.cpp draws the same histories with the same generator and must compute the same digests. A
+digest covers HISTORIES_PER_DIGEST histories. Each commit and the end of a history add these values of each group to the digest: the staged
+rows (including the old values after the end of each row), the counts, and the committed rows. Each slot mapping adds the slots. The kernel
+of the slot mapping is vLLM's; numpy runs it in place of Triton.
 """
 import hashlib
 import inspect
@@ -22,7 +23,7 @@ MASK = (1 << 64) - 1
 
 
 class Random:
-    """Implements the generator of src/base/random.h."""
+    """The generator of src/base/random.h."""
 
     def __init__(self, seed):
         self.state = seed
@@ -49,7 +50,7 @@ class Pointer:
 
 
 class Language:
-    """Implements the part of triton.language that the kernel uses."""
+    """The part of triton.language that the kernel uses."""
     constexpr, int64 = None, np.int64
 
     def __init__(self, program, num_programs):

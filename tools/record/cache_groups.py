@@ -1,10 +1,10 @@
 """Records how vLLM V1 (v0.19.0, get_kv_cache_configs) groups layers and splits memory for random models.
 
 Needs vllm 0.19.0.
-A case begins with a line of options and one `worker` line per worker, with its memory and its layers as name=spec. Then follows `error` or
-the result: `length` (max_model_len, and the number of requests that fit into the first worker), and per worker `blocks` and its `group` and
-`tensor` lines. A spec is its kind and its fields, separated by colons: block size, heads, head size, bytes of an element, padded page size,
-and the fields of the kind. A field that is not set is -.
+A case begins with a line of options. A `worker` line follows for each worker, with its memory and its layers as name=spec. The result
+follows: `error`, or a `length` line (max_model_len, and the number of requests that fit into the first worker) and, for each worker, a
+`blocks` line and its `group` and `tensor` lines. A spec is a kind and its fields, separated by colons: block size, heads, head size, bytes
+of an element, padded page size, and the fields that only this kind has. An unset field is written as -.
 """
 import logging
 import random

@@ -1,12 +1,13 @@
 """Records the answers of vLLM V1's MultiConnector (v0.19.0) to random calls, and the calls that it makes to its members.
 
-Needs vllm 0.19.0. core_connect_test replays it.
-Each line is a call, then "=" and its result. The answers of the members stand before the "=", in the members' order.
-  new MEMBERS
-  match ID LOCAL ANSWER...        an answer: tokens and `a` (while the request waits) or `s`, or `?`   = number of members asked, the answer
-  allocated ID BLOCKS EXTERNAL    = the call that each member received: blocks and external tokens
+Needs vllm 0.19.0. core_connect_test replays the record.
+Each line is a call, then "=" and its result. ANSWER, KEEPS and DONE are the answers of the members, in the members' order. An ANSWER is a
+number of tokens and `a` (the load is asynchronous) or `s` (synchronous), or `?` (the member has no answer yet).
+  new MEMBERS                     a connector with this number of members
+  match ID LOCAL ANSWER...        = the number of members that were asked, and the connector's answer
+  allocated ID BLOCKS EXTERNAL    = the call that each member received: number of blocks and of external tokens
   finished ID KEEPS...            = whether the blocks are kept, and by how many members
-  reset DONE...                   = whether the reset is done
+  reset DONE...                   = whether the reset succeeded
 """
 import random
 import types
@@ -40,7 +41,7 @@ class Member:
 
 
 def composite(members):
-    """Returns a MultiConnector with these members. Skips vLLM's constructor, which makes the members from a configuration."""
+    """Returns a MultiConnector with these members. Does not call vLLM's constructor, which makes the members from a configuration."""
     made = object.__new__(MultiConnector)
     made._connectors, made._requests_to_connector, made._extra_async_saves = members, {}, {}
     return made

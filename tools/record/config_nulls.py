@@ -1,9 +1,9 @@
-"""Records the meaning of an explicit null in config.json for transformers: like no key, like another value, or an error.
+"""Records how transformers reads an explicit null in config.json: like a missing key, like another value, or as an error.
 
 Needs torch==2.10.0 and transformers==4.57.6.
 
-For each key that quire reads and the config class of a family knows, one small model of the family is built with the key as null. Parameters
-are drawn by name, so two models are equal if their logits are equal. A null is written as
+Covers each key that quire reads and that the config class of a family knows. A small model of the family is built with the key set to null.
+Parameters are drawn from their names, so two models are equal if their logits are equal. The record has one of these values for each key:
     "absent"         the logits equal the logits of a model without the key
     {"value": V}     the logits equal the logits of a model with V, one of a few simple values
     "off"            the logits equal the logits of a model without the feature: no window, no cap
@@ -57,7 +57,7 @@ FAMILIES = {
     "qwen3_next": EXPERTS | {"num_experts": 4, "shared_expert_intermediate_size": 32, "head_dim": 16, "linear_num_value_heads": 4,
                              "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16},
 }
-LONG = 8192  # no window ends within the prompt
+LONG = 8192  # for keys of window sizes: no window of this size ends within the prompt
 CANDIDATES = [False, True, 0, 1, 4, 16, 64, 0.0, 1.0, "silu", [], ["full_attention"] * 4]
 
 

@@ -1,8 +1,7 @@
 """Records the logits that transformers gives on small DeepSeek models and on models with the same router.
 
-The models have latent attention, and their first layers are dense. Weights, prompt and format come from tiny.py. yarn scales queries by a
-factor; V2 in transformers omits it (the model's authors and vLLM do not), so only V3 is recorded with
-this factor.
+The models have latent attention, and their first layers are dense. Weights, prompt and format come from tiny.py. With yarn, queries are
+multiplied by a factor. transformers omits the factor for V2, unlike the model's authors and vLLM, so only V3 is recorded with this factor.
 """
 import numpy as np
 import transformers
@@ -30,7 +29,7 @@ MODELS = {
                  dict(partial_rotary_factor=0.5, attention_bias=True, use_qk_norm=True, n_group=4, topk_group=2, routed_scaling_factor=2.5)),
     "dots1": (transformers.Dots1Config, transformers.Dots1ForCausalLM, dict(attention_bias=False, routed_scaling_factor=2.5)),
 }
-# llama.cpp cannot represent yarn that rotates without the factor of the queries.
+# llama.cpp cannot represent yarn that rotates but does not multiply queries by the factor.
 GGUF_MODELS = MODELS.keys() - {"deepseek_v2"}
 TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {kind: GGUF_MODELS for kind in ("F32", "Q8_0", "Q4_1")}}
 KEEP = KEPT + ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "first_k_dense_replace", "n_routed_experts",
@@ -50,7 +49,8 @@ def tensor(name, kind, shape, container):
 
 
 def gguf_tensor(name, kind, config, value):
-    """Returns the tensors of a GGUF file: one part of all experts is one tensor; kv_b is split into keys (transposed) and values."""
+    """Returns a tensor of the folder with values from the tensors of the GGUF file. In the GGUF file one part of all experts is one tensor,
+    and kv_b is split into keys (transposed) and values."""
     stem, end = name.rsplit(".", 1)
     if not stem.startswith("model.layers."):
         return tensor(f"{NAMES[stem]}.{end}", kind, tuple(value.shape), "gguf")

@@ -3,8 +3,8 @@
 Needs torch==2.10.0, transformers==4.57.1, gguf==0.17.1 and numpy.
 
 The text is tests/golden/text/sonnet.txt (Shakespeare, public domain). Its first NUM_TOKENS tokens run in one pass with f32 weights. The
-record keeps the TOP most likely tokens of each position: reference.json has token ids and the continuation; top_ids.u16 and top_logprobs.f16
-are [position][TOP], most likely first, with natural logarithms.
+record keeps the TOP most likely tokens of each position. reference.json has the token ids of the text and the continuation. top_ids.u16 and
+top_logprobs.f16 are arrays [position][TOP], most likely token first, with natural logarithms.
 """
 import json
 import pathlib

@@ -1,7 +1,7 @@
-"""Records random blocks of every supported tensor type and the values that dequantize of the PyPI package gguf returns.
+"""Records random blocks of every supported tensor type and the values that the function dequantize of the PyPI package gguf returns.
 
-Needs numpy and gguf (recorded with gguf 0.17.1, from Q8_K on with 0.19.0).
-Each file TYPE.bin holds: u32 rows, u32 columns, u32 bytes per row; the rows' bytes; rows * columns f32. All little-endian.
+Needs numpy and gguf (the types up to IQ4_XS in TYPES were recorded with gguf 0.17.1, the others with 0.19.0). Each file TYPE.bin has, in
+little-endian order: u32 rows, u32 columns, u32 bytes per row; the bytes of the rows; rows * columns f32 values.
 """
 import gguf
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K",
          "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "Q8_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
          "TQ1_0", "TQ2_0", "MXFP4", "NVFP4"]
-# Offsets of the half-precision scales in a block: random bits there would sometimes be NaN.
+# Byte offsets of the f16 scales in a block. The scales are set separately, because random bits would sometimes be NaN.
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
           "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0], "IQ1_S": [0], "IQ2_XXS": [0], "IQ2_XS": [0],
           "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "TQ1_0": [52], "TQ2_0": [64]}
@@ -29,11 +29,11 @@ def random_rows(name, random):
         return values.view(np.uint8)
     if name == "BF16":
         return (random.standard_normal((ROWS, COLUMNS)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    if name == "Q8_K":  # a scale in f32
+    if name == "Q8_K":  # the scale is an f32
         blocks[:, :, :4] = (random.standard_normal(blocks.shape[:2]) * 0.1).astype(np.float32).view(np.uint8).reshape(*blocks.shape[:2], 4)
-    if name == "IQ1_M":  # the scale's sign and highest bits are in the last half-byte
+    if name == "IQ1_M":  # the last half-byte has the sign and the highest bits of the scale
         blocks[:, :, 55] = blocks[:, :, 55] & 0xAF
-    if name == "MXFP4":  # powers of two
+    if name == "MXFP4":  # the scales are powers of two
         blocks[:, :, 0] = random.integers(110, 140, blocks.shape[:2])
         blocks[0, :4, 0] = [0, 1, 2, 250]
     for offset in HALVES.get(name, []):

@@ -1,7 +1,7 @@
 """Records the logits that transformers gives on small mixtures of experts (MoE).
 
-The models are Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, Granite-MoE, ERNIE 4.5 and HunYuan. Weights, prompt and format come from tiny.py. Routers
-are floats of large values in every file, so that two experts rarely have nearly equal scores.
+The models are Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, Granite-MoE, ERNIE 4.5 and HunYuan. Weights, prompt and format come from tiny.py. The
+weights of routers are large floats in every file, so that two experts rarely have nearly equal scores.
 """
 import numpy as np
 import transformers
@@ -20,7 +20,7 @@ MODELS = {
     "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
                   dict(intermediate_size=512, moe_intermediate_size=256, num_experts=16, num_experts_per_tok=4, norm_topk_prob=True,
                        head_dim=64)),
-    # has dense layers between MoE layers: no converter writes such files
+    # Dense layers between MoE layers; no converter writes GGUF files of such models.
     "qwen3_moe_mix": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
                       dict(num_hidden_layers=4, intermediate_size=512, moe_intermediate_size=256, num_experts=5, num_experts_per_tok=2,
                            head_dim=64, decoder_sparse_step=2, mlp_only_layers=[3])),
@@ -36,7 +36,7 @@ MODELS = {
     "ernie4_5_moe": (transformers.Ernie4_5_MoeConfig, transformers.Ernie4_5_MoeForCausalLM,
                      dict(num_hidden_layers=3, intermediate_size=512, moe_intermediate_size=256, moe_num_experts=8, moe_k=3,
                           moe_num_shared_experts=2)),
-    # dense and MoE layers alternate
+    # Dense and MoE layers alternate.
     "ernie4_5_moe_mix": (transformers.Ernie4_5_MoeConfig, transformers.Ernie4_5_MoeForCausalLM,
                          dict(num_hidden_layers=4, intermediate_size=512, moe_intermediate_size=256, moe_num_experts=8, moe_k=3,
                               moe_num_shared_experts=0, moe_layer_interval=2)),
@@ -71,7 +71,8 @@ def tensor(name, kind, shape, container):
 
 
 def gguf_tensor(name, kind, config, value):
-    """Returns a tensor as GGUF stores it. GGUF stacks one part of all experts in one tensor; `name` is the part of one expert or of all."""
+    """Returns a tensor of the folder with values from the GGUF file. GGUF stacks one part of all experts in one tensor; `name` is the part
+    of one expert or of all experts."""
     stem, end = name.rsplit(".", 1)
     if not stem.startswith("model.layers."):
         return tensor(f"{GGUF_NAMES[stem]}.{end}", kind, tuple(value.shape), "gguf")
@@ -100,7 +101,8 @@ def gguf_tensor(name, kind, config, value):
 
 
 def run_experts(model_name, container, kind, prompt, config, model_class, makers, kept):
-    """Returns the case and its logits. `makers` make a tensor by its name in a folder and by its name in a GGUF file."""
+    """Returns a case and its logits. `makers` are two functions: the first makes a tensor from its name in a folder, the second from its
+    name in a GGUF file."""
     of_name, of_gguf = makers
     model = model_class(config).eval()
     tiny.fill(model, ((name, of_gguf(name, kind, config, value) if container == "gguf" else of_name(name, kind, tuple(value.shape), container))
@@ -112,7 +114,7 @@ def run(model_name, container, kind, prompt):
     config_class, model_class, options = MODELS[model_name]
     config = config_class(**SHAPE | options, attn_implementation="eager")
     if container == "gguf" and model_name in ("mixtral", "qwen3_moe", "granitemoe"):
-        config.norm_topk_prob = True  # GGUF has no key for it
+        config.norm_topk_prob = True  # GGUF has no key for this field
     return run_experts(model_name, container, kind, prompt, config, model_class, (tensor, gguf_tensor), KEPT)
 
 

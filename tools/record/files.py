@@ -1,4 +1,4 @@
-"""Writes recordings, and has the path of their folder."""
+"""Writes the files of recordings."""
 import json
 import lzma
 import pathlib
@@ -8,7 +8,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 
 def open_text(path, mode):
-    """Opens a text file. A file whose name ends in .xz is compressed, always to the same bytes."""
+    """Opens a text file. A file whose name ends in .xz is compressed; equal texts give equal bytes."""
     if path.suffix == ".xz":
         return lzma.open(path, mode + "t", encoding="utf-8", **({"preset": 9} if mode == "w" else {}))
     return path.open(mode, encoding="utf-8")
@@ -21,7 +21,7 @@ def write_lines(path, lines):
 
 
 def write_cases(path, record, cases, separators=None):
-    """Writes one JSON object with a line for each case."""
+    """Writes a JSON object: the fields of `record`, and `cases` with one case per line."""
     lines = ",\n".join(json.dumps(case, separators=separators) for case in cases)
     path.write_text(json.dumps(record)[:-1] + ', "cases": [\n' + lines + "\n]}\n")
 

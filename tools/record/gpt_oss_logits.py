@@ -1,7 +1,8 @@
 """Records the logits that transformers gives on a small gpt-oss model.
 
 The model has sinks, alternating windows, yarn, and experts with biases and limited gates. Weights, prompt and format come from tiny.py. The
-limit of the gates is a constant in the class of transformers and in llama.cpp. A folder may set another limit; most values here reach it.
+limit of the gates is a constant in transformers and in llama.cpp, although a folder may set another limit. Most values here reach the
+limit.
 """
 import numpy as np
 import torch
@@ -31,7 +32,8 @@ def tensor(name, kind, shape, container):
 
 
 def blocks(name, shape):
-    """Returns the blocks of the experts' matrix as published: rows are outputs, in groups of 32 inputs; `shape` is [experts][inputs][outputs]."""
+    """Returns the dequantised matrices of the experts. In published files, rows are outputs, in groups of 32 inputs. `shape` is
+    [experts][inputs][outputs]."""
     experts, inputs, outputs = shape
     raw = tiny.draw(name, experts * outputs * (inputs // 32) * 3).reshape(-1, 3).view(np.uint8)[:, :17].copy()
     raw[:, 0] = 127 + tiny.exponent_of(name) - 2 - (raw[:, 0] & 1)
@@ -52,7 +54,7 @@ def in_turns(gate, up):
 
 
 def gguf_tensor(name, kind, value):
-    """Returns a tensor as the converter writes it: it splits gate from up and transposes both."""
+    """Returns a tensor of the folder with values from the GGUF file. The converter splits gate from up and transposes both."""
     if not name.startswith("model.layers."):
         return tensor(tiny.gguf_name(name, "gpt_oss"), kind, tuple(value.shape), "gguf")
     _, _, layer, rest = name.split(".", 3)

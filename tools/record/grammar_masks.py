@@ -5,10 +5,10 @@ Needs the environment of ./dev oracle. --replay also needs quire's version of ll
     .cache/oracle/bin/pip install --no-deps --target NEWER llguidance==1.9.1
     PYTHONPATH=NEWER:tools .cache/oracle/bin/python -m record grammar_masks --model MODEL.gguf --replay
 
-Each grammar has a line `G KIND TEXT`; TEXT is a JSON string. Each answer has a line `S GRAMMAR DIGEST TOKEN...`. DIGEST is the first 16 digits
-of the SHA-256 over the masks before each token and after the last token, without control tokens. One byte after each mask says whether the
-answer may end. (vLLM gets only the model's end of turn; quire gets every id that ends a generation.) An answer has a line
-`D GRAMMAR DIGEST NEWER TOKEN...` instead if the newer version of the library makes other masks.
+Each grammar has a line `G KIND TEXT`; TEXT is a JSON string. Each answer has a line `S GRAMMAR DIGEST TOKEN...`. DIGEST is the first 16
+digits of the SHA-256 of the masks before each token and after the last token. The bits of control tokens are cleared. A byte after each
+mask records whether the answer may end. (vLLM allows only the model's end-of-turn token there; quire allows every id that ends a
+generation.) If the newer version of the library computes other masks, the line of the answer is `D GRAMMAR DIGEST NEWER TOKEN...` instead.
 """
 import hashlib
 import json
@@ -55,7 +55,7 @@ GRAMMARS = ([("json_schema", json.dumps(s), Kind.JSON) for s in SCHEMAS] + [("re
 def make_vocabulary(model: str) -> tuple:
     source = pathlib.Path(model).resolve()
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    # The tokenizer that transformers makes from a GGUF file decodes like SentencePiece first; llguidance would use these bytes as the tokens' bytes.
+    # The decoder that transformers makes from a GGUF file is SentencePiece's. llguidance would take its output as the bytes of the tokens.
     tokenizer.backend_tokenizer.decoder = tokenizers.decoders.ByteLevel()
     vocabulary = llguidance.hf.from_tokenizer(tokenizer, len(tokenizer))
     assert vocabulary.decode_bytes([198]) == b"\n"
@@ -63,7 +63,7 @@ def make_vocabulary(model: str) -> tuple:
 
 
 class Answer:
-    """Holds one answer under a grammar: its tokens, and the digest of its masks."""
+    """An answer under a grammar: its tokens, and the digest of its masks."""
 
     def __init__(self, vocabulary: tuple, kind: Kind, text: str) -> None:
         self.tokenizer, tokens = vocabulary
@@ -103,14 +103,15 @@ def record(vocabulary: tuple) -> list[str]:
             allowed = (bits[:, 0] * 32 + bits[:, 1]).tolist()
             if not allowed or len(answer.tokens) == MOST_TOKENS or (may_end and rng.random() < 0.15):
                 break
-            # If many tokens are allowed, half of the draws take one of the first 100, which are common in text.
+            # Half of the draws take one of the first 100 allowed tokens, which are common in text.
             assert answer.accept(rng.choice(allowed if rng.random() < 0.5 else allowed[:100]))
         out.append(f"S {index} {answer.name()} {' '.join(map(str, answer.tokens))}".rstrip())
     return out
 
 
 def replayed(vocabulary: tuple, lines: list[str]) -> list[str]:
-    """Returns the lines. If this library makes other masks or refuses a token, its digest or `refused` follows the recorded digest."""
+    """Returns the lines for this version of the library. If its masks differ or a token is refused, the new digest or `refused` follows the
+    recorded digest."""
     out = []
     for line in lines:
         what, *rest = line.split()

@@ -1,8 +1,8 @@
-"""Records the bytes that msgspec makes from KV cache events, declared like in vLLM 0.19.0 and 0.32.0 (distributed/kv_events.py).
+"""Records the bytes that msgspec writes for KV cache events, which are declared as in vLLM 0.19.0 and 0.32.0 (distributed/kv_events.py).
 
-Checks that the declarations of each version read the events back unchanged. tests/engine/publish compares quire's bytes.
+Checks that the declarations of each version read the events back unchanged. tests/engine/publish compares quire's bytes with the record.
 
-Needs msgspec. With --vllm, the classes of vLLM replace the classes of this module and must make the same bytes.
+Needs msgspec. With --vllm, the module also writes the events with vLLM's classes and checks that the bytes are equal.
 """
 import ast
 from typing import Any
@@ -21,7 +21,7 @@ class EventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
 
 
 class V0_19_0:
-    """Declares events as arrays, with their tag as the first value."""
+    """Declares events as arrays whose first value is the tag."""
 
     class KVCacheEvent(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
         pass
@@ -45,7 +45,7 @@ class V0_19_0:
 
 
 class V0_32_0:
-    """Declares events as maps, with their tag as "type"."""
+    """Declares events as maps with the tag in the field "type"."""
 
     class KVCacheEvent(msgspec.Struct, omit_defaults=True, gc=False):
         pass
@@ -78,7 +78,7 @@ class V0_32_0:
 
 
 def declared_in(path):
-    """Returns the events of vLLM's file without importing the rest of vLLM."""
+    """Returns the event classes of vLLM's file. Does not import the rest of vLLM."""
     wanted = {"EventBatch", "KVCacheEvent", "BlockStored", "BlockRemoved", "AllBlocksCleared", "KVEventBatch"}
     with open(path) as file:
         tree = ast.parse(file.read())
@@ -98,7 +98,7 @@ KEYS = ("adapter", ("image" * 20, -5), ("x", 70000), "salt", bytes(range(32)))
 
 
 def batches(events, as_integers, stored, removed):
-    """Yields batches of events. `stored` and `removed` return the additional fields of the version for a group."""
+    """Yields batches of events. `stored` and `removed` return the fields that only some versions have, for a cache group."""
 
     def h(number):
         return hash_of(number, as_integers)
@@ -107,7 +107,7 @@ def batches(events, as_integers, stored, removed):
     yield [events.BlockStored([h(2), h(3)], h(1), TOKENS * 2, 16, 7, "CPU", "adapter", [KEYS, None], *stored(1))]
     gone = [events.BlockRemoved([h(4)], "GPU", *removed(0)), events.BlockRemoved([h(5)], events.DISK, *removed(1))]
     yield [*gone, events.AllBlocksCleared()]
-    # Events of tiers have neither tokens nor parents.
+    # Events of tiers have neither tokens nor a parent block.
     if removed(0):
         yield [events.BlockStored([h(6), h(7)], None, [], 0, None, events.DISK, None, None, 1)]
 
@@ -117,7 +117,7 @@ def record(events, stored, removed):
     encode = msgspec.msgpack.encode
     times = (1.5, 1764000000.25, 2.0, 3.0)
     told = [(time, told, 0) for as_integers in (True, False) for time, told in zip(times, batches(events, as_integers, stored, removed))]
-    if not removed(0):  # more tokens than 16 bits can count; for one version only, because both write them alike
+    if not removed(0):  # a count of tokens above 16 bits; in the record of one version only, because both write it alike
         hashes = [hash_of(i, True) for i in range(20)]
         told.append((0.0, [events.BlockStored(hashes, hashes[0], [0] * 70000, 3500, None, "GPU", None)], 3))
     for time, what, rank in told:

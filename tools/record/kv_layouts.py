@@ -1,8 +1,8 @@
 """Records how vLLM V1 (v0.19.0, get_kv_cache_configs) lays out the KV cache of well-known models: blocks, groups and tensors.
 
 Needs vllm 0.19.0.
-A case is one `model` line (the window of each layer; 0 if the layer attends to all tokens), then `blocks`, a `group` line per cache group and
-a `tensor` line per tensor: its bytes, and the layers that share it.
+A case is a `model` line (the window of each layer; 0 for a layer that attends to all tokens), a `blocks` line, a `group` line for each
+cache group, and a `tensor` line for each tensor (its bytes, and the layers that share it).
 """
 import logging
 from types import SimpleNamespace
@@ -17,11 +17,11 @@ GIB = 1 << 30
 
 
 def every(num_layers, period, window, full_at):
-    """Returns the windows of the layers. One layer of each `period` attends to all tokens."""
+    """Returns the window of each layer. One layer of each `period` layers attends to all tokens."""
     return [0 if layer % period == full_at else window for layer in range(num_layers)]
 
 
-# name: KV heads, head size, windows by layer, memory, longest request
+# name: (KV heads, head size, window of each layer, memory, longest request)
 MODELS = {
     "llama-2-70b_43GB": (8, 128, [0] * 80, 43 * 10**9, 4096),
     "smollm2-135m": (3, 64, [0] * 30, GIB, 2048),

@@ -1,9 +1,9 @@
 """Records the log likelihoods of the items of tests/clients/lm_eval in transformers, with the dequantised weights of the default model.
 
 Needs torch and transformers.
-The rule is lm-eval's: a choice follows its context after a space, and both are tokenised as one text. The tokens after the first N count; N is
-the number of tokens of the context alone. The record has, per item and choice, the sum of the log probabilities of these tokens, and whether
-each is the most likely token.
+The rule is lm-eval's: a choice follows its context after a space, and both are tokenised as one text. The context alone has N tokens. The
+tokens after the first N tokens of the text belong to the choice. The record has, for each item and choice, the sum of the log probabilities
+of these tokens, and whether all of them are the most likely tokens.
 """
 import json
 import pathlib

@@ -1,6 +1,7 @@
-"""Records the logits that transformers gives on small models of every supported architecture and weight type: see tiny.py.
+"""Records the logits that transformers gives on small models of every supported architecture and weight type (see tiny.py).
 
-If the converter permutes q and k for interleaved rotation (PERMUTED), the rows of a GGUF file are put back in order for transformers.
+The converter reorders the rows of q and k for interleaved rotation in the models of PERMUTED. This module restores the order for
+transformers.
 """
 import numpy as np
 import transformers
@@ -38,7 +39,7 @@ MODELS = {
               dict(num_attention_heads=8, num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1000000.0)),
     "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM,
               dict(num_attention_heads=4, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, rope_theta=1000000.0)),
-    # 40 tokens exceed the original context, so the long factors apply.
+    # The prompt of 40 tokens is longer than the original context, so the long factors apply.
     "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM,
              dict(num_attention_heads=4, num_key_value_heads=2, partial_rotary_factor=0.75, tie_word_embeddings=False,
                   original_max_position_embeddings=32, rope_scaling=longrope(24), pad_token_id=0)),
@@ -52,7 +53,7 @@ MODELS = {
                 dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, pad_token_id=0)),
     "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM,
               dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, rope_theta=500000.0)),
-    # the prompt is longer than its windows; layers with a window rotate without scaling
+    # The prompt is longer than the windows. Layers with a window rotate without scaling.
     "olmo3": (transformers.Olmo3Config, transformers.Olmo3ForCausalLM,
               dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, sliding_window=16,
                    rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32))),
@@ -66,14 +67,14 @@ MODELS = {
             dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, attention_bias=True, pad_token_id=0)),
     "glm4": (transformers.Glm4Config, transformers.Glm4ForCausalLM,
              dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, attention_bias=True, pad_token_id=0)),
-    # the prompt is longer than its windows; the layer without a window does not rotate
+    # The prompt is longer than the windows. The layer without a window does not rotate.
     "exaone4": (transformers.Exaone4Config, transformers.Exaone4ForCausalLM,
                 dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, sliding_window=16)),
     "hunyuan_dense": (transformers.HunYuanDenseV1Config, transformers.HunYuanDenseV1ForCausalLM,
                       dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64, tie_word_embeddings=True,
                            rope_scaling=dict(type="dynamic", alpha=1000.0, factor=1.0))),
 }
-# Context that quire serves. transformers decides by the length of the prompt instead.
+# The context length that quire serves decides between short and long factors. In transformers, the length of the prompt decides.
 MAX_MODEL_LEN = {"phi3_short": 64}
 ONE_TYPE = ("phi3_short", "llama_yarn", "olmo3", "seed_oss", "ernie4_5", "arcee", "glm", "glm4", "exaone4", "hunyuan_dense")
 HF_ONLY = ("glm", )
@@ -104,7 +105,7 @@ def values(model, container, kind):
 
 
 def load(model_name, container, kind):
-    """Returns the entry of a case in the record, and its model."""
+    """Returns a case of the record, and its model."""
     config_class, model_class, options = MODELS[model_name]
     config = config_class(**tiny.SHAPE | options, attn_implementation="eager")
     model = model_class(config).eval()

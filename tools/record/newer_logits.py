@@ -2,7 +2,8 @@
 
 Needs transformers==5.20.2 and the other packages that tiny.py names.
 
-Weights, prompt and format come from state_logits.py. Tensors have the names of published folders, which store each expert separately.
+Weights, prompt and format come from state_logits.py. Tensors have the names of published folders, in which each expert has separate
+tensors.
 """
 import numpy as np
 import transformers
@@ -13,7 +14,7 @@ from .tiny import VOCAB
 
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, max_position_embeddings=128, num_attention_heads=4, num_key_value_heads=2,
              pad_token_id=0)
-# The scan kernels of other libraries do not support a minimum step.
+# time_step_min is too small to have an effect, because the scan kernels of other libraries do not support a minimum step.
 NEMOTRON = dict(head_dim=64, intermediate_size=512, mamba_num_heads=8, mamba_head_dim=48, n_groups=2, ssm_state_size=32, time_step_min=1e-30)
 MODELS = {
     "lfm2_moe": (transformers.Lfm2MoeConfig, transformers.Lfm2MoeForCausalLM,
@@ -32,7 +33,7 @@ MODELS = {
 }
 HF_ONLY = {"lfm2_moe_plain"}
 GGUF = MODELS.keys() - HF_ONLY
-# With 16-bit keys and values, the F32 weights that are drawn for a GGUF file of LFM2 choose other experts.
+# GGUF F32 without LFM2: with keys and values of 16 bits, the weights drawn for this file make the routers choose other experts.
 TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {"F32": GGUF - {"lfm2_moe"}, "Q8_0": GGUF}}
 KEPT = state_logits.KEPT + ("num_dense_layers", "use_expert_bias", "routed_scaling_factor", "layers_block_type", "mamba_num_heads",
                                    "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "use_conv_bias", "n_routed_experts",
@@ -47,7 +48,8 @@ NEMOTRON_NAMES = {
 }
 WHOLE = {"feed_forward.expert_bias": "exp_probs_b.bias", "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
          "mixer.dt_bias": "ssm_dt.bias", "mixer.A_log": "ssm_a", "mixer.D": "ssm_d"}
-# Stacked tensor of all experts -> its parts, one below the other: (name of one expert's part in a folder, name of all experts' part in a GGUF).
+# Name of a stacked tensor of all experts -> its parts, one below the other: (name of the part of one expert in a folder, name of the part
+# of all experts in a GGUF file).
 STACKS = {"experts.gate_up_proj": (("w1", "ffn_gate_exps"), ("w3", "ffn_up_exps")), "experts.down_proj": (("w2", "ffn_down_exps"), )}
 PLAIN_STACKS = {"experts.up_proj": (("up_proj", "ffn_up_exps"), ), "experts.down_proj": (("down_proj", "ffn_down_exps"), )}
 tiny.EXPONENTS.update({"feed_forward.gate.weight": 1, "mixer.gate.weight": 1})

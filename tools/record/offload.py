@@ -1,12 +1,12 @@
 """Records the answers of vLLM V1's CPU offloading managers (v0.19.0) to random calls.
 
 Needs vllm 0.19.0.
-core_offload_test replays it, or the file that QUIRE_OFFLOAD_RECORD names.
-Each line is a call and its keys, then "=" and its return value. Keys are numbers; `3-6` is 3 4 5 6 and `-` is an empty list. "|" separates lists.
-  new POLICY SLOTS THRESHOLD TRACKED    a new manager; THRESHOLD 0 turns the reuse filter off
-  lookup, load, loaded, touch, store, stored, failed    the manager's calls; a store returns keys, slots, evicted keys, or `none`
-  peek N, take                          take_events read up to N events, and to the end; an event is + or - and its keys
-  state                                 the policy's lists (oldest first), ARC's target size, and the filter's key:count
+core_offload_test replays this record, or the record that QUIRE_OFFLOAD_RECORD names. Each line is a call and its keys, then "=" and its
+result. Keys are numbers: `3-6` is 3 4 5 6, and `-` is an empty list. "|" separates lists.
+  new POLICY SLOTS THRESHOLD TRACKED    makes a manager; THRESHOLD 0 turns the reuse filter off
+  lookup, load, loaded, touch, store, stored, failed    the calls of the manager; a store returns keys, slots and evicted keys, or `none`
+  peek N, take                          reads up to N events from take_events, or all events; an event is + or - and its keys
+  state                                 the lists of the policy (oldest first), ARC's target size, and the filter's key:count
 """
 import itertools
 import random
@@ -16,12 +16,12 @@ from vllm.v1.kv_offload.reuse_manager import FilterReusedOffloadingManager
 
 from . import files
 
-# Slots, store threshold, tracked keys, chains of keys, share of stores with a key given twice.
+# Slots, store threshold, number of tracked keys, number of chains of keys, share of stores that have a key twice.
 MANAGERS = [(0, 0, 1, 3, 0), (6, 0, 1, 4, 0), (24, 0, 1, 6, 0), (24, 0, 1, 30, 0.03), (16, 2, 12, 5, 0), (20, 3, 200, 6, 0)]
 
 
 def text(numbers):
-    """Returns the numbers as text, with runs shortened."""
+    """Returns the numbers as text. A run of consecutive numbers becomes first-last."""
     runs = []
     for number in numbers:
         if runs and runs[-1][1] + 1 == number:
@@ -49,7 +49,7 @@ class Recorder:
         self.lines = [f"new {policy} {slots} {threshold} {tracked}"]
 
     def keys(self):
-        """Returns a part of a chain, like the prefix of a request; sometimes shuffled, or with a key twice."""
+        """Returns a part of a chain of keys, like the prefix of a request. The keys are shuffled in 10 % of the calls."""
         chain, length = self.draw.randrange(self.chains), self.draw.randrange(1, max(2, self.slots // 2))
         start = self.draw.choice([0, 0, 0, self.draw.randrange(length)])
         keys = [64 * chain + i for i in range(start, start + length)]
@@ -76,7 +76,7 @@ class Recorder:
             self.store(keys)
 
     def store(self, keys):
-        if self.draw.random() < self.twice:  # this store leaks a slot
+        if self.draw.random() < self.twice:  # in vLLM, a store that has a key twice loses a slot for good
             keys = keys + keys[:1]
         output = self.manager.prepare_store([key(k) for k in keys])
         if output is None:
@@ -85,7 +85,7 @@ class Recorder:
         stored = [number(k) for k in output.block_hashes_to_store]
         lists = (stored, output.store_spec.block_ids.tolist(), [number(k) for k in output.block_hashes_evicted])
         self.note("store", keys, " | ".join(map(text, lists)))
-        # A store is completed with all requested keys, or with the stored keys.
+        # The manager completes a store with all requested keys, or only with the stored keys.
         self.storing.append(keys if self.draw.random() < 0.3 else stored)
 
     def complete(self):

@@ -1,20 +1,20 @@
 """Records random histories of vLLM's scheduler (v0.19.0) with its OffloadingConnector. core_connect_test plays them on quire's core.
 
-Needs vllm 0.19.0. core_connect_test plays the default file, or the one that QUIRE_OFFLOAD_HISTORIES names. `--show SEED`
-prints the text of one history; core_connect_test prints its text too if the histories differ.
+Needs vllm 0.19.0. core_connect_test plays the default file, or the file that QUIRE_OFFLOAD_HISTORIES names. `--show SEED` prints the text of one
+history. core_connect_test prints quire's text if a history differs.
 
-The scheduler, both halves of the connector, spec, manager, policies and filter come from vLLM. Copies are not made; their ends are drawn.
-Each line is a history: its configuration, then
+The scheduler, both sides of the connector, the spec, manager, policies and filter are vLLM's. No data is copied: the recorder draws the
+step at which each transfer ends. Each line is a history: its configuration, then steps.
   aID,MAX_TOKENS,PRIORITY,ADAPTER,FAMILY:END,...   adds a request; its token at position p comes from the first family whose END is above p,
-                                  outputs come from the last family; adapter 0 is the base model
+                                  the output tokens come from the last family; adapter 0 is the base model
   xID                             aborts the request
   r1, r0                          resets the prefix cache: r1 preempts running requests, r0 resets only if no request holds blocks
-  s                               schedules
-  dID:COUNT,...                   numbers of draft tokens that the worker proposes for these requests
-  uJOB.JOB../ID:ACCEPTED..=DIGEST the result of the oldest plan: the transfers that end with it, in order; the numbers of accepted draft tokens,
-                                  if there were draft tokens; two digits of a digest of all text
-The line ends with = and the whole digest. Histories in which vLLM stops are not recorded: vLLM frees blocks twice if a request is aborted
-during a load after it has stored blocks.
+  s                               schedules a step
+  dID:COUNT,...                   the worker proposes these numbers of draft tokens for these requests
+  uJOB.JOB../ID:ACCEPTED..=DIGEST applies the result of the oldest plan: the transfers that end with it, in order;
+                                  the numbers of accepted draft tokens, if the plan had draft tokens; two digits of the digest so far
+The line ends with = and the whole digest. The record omits histories in which vLLM stops with an assertion: vLLM frees blocks twice if a
+request that has stored blocks is aborted during a load.
 """
 import collections
 import random
@@ -34,7 +34,7 @@ from vllm.v1.request import Request, RequestStatus
 from . import files
 
 BLOCK = 4
-POSITIONS = 4096  # number of positions of a family
+POSITIONS = 4096  # number of different tokens of a family, one for each position
 FNV, PRIME, MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 FIXED = {
     "max_num_scheduled_tokens": None, "chunked_prefill": True,
@@ -47,7 +47,7 @@ FIXED = {
 
 
 class Copies(OffloadingHandler):
-    """A handler that copies nothing. `over` lists the jobs that get_finished() reports next."""
+    """A handler that copies nothing. `open` lists the jobs that have begun, and `over` lists the jobs that get_finished() reports next."""
 
     def __init__(self):
         self.open, self.over, self.numbers = [], [], {}
@@ -103,14 +103,14 @@ class History:
         manager = self.half.manager
         self.cpu = getattr(manager, "_backing", manager)
         self.cpu.events = []
-        connector.take_events = lambda: ()  # read here instead
+        connector.take_events = lambda: ()  # the recorder reads the events from self.cpu.events
         self.copies = Copies()
         self.preempted = []  # requests that the current step preempts, in order
         preempt = self.scheduler._preempt_request
         self.scheduler._preempt_request = lambda request, timestamp: (self.preempted.append(request.request_id), preempt(request, timestamp))[1]
         self.worker = self.make_worker(connector)
         self.numbers, self.num_numbered = {}, collections.Counter()  # number of each block hash; count of numbered hashes per request
-        self.parts = {}  # request -> its families and their ends
+        self.parts = {}  # name of a request -> its families and their ends
         self.plans = collections.deque()
         self.ended = []  # requests that ended since the last plan, in order
         self.not_submitted = []  # stores that the worker begins with the next plan
@@ -134,7 +134,7 @@ class History:
 
     def make_worker(self, connector):
         worker = OffloadingConnectorWorker(OffloadingSpecFactory.create_spec(self.vllm_config, self.cache))
-        # One handler for both ways, so that its list of ends keeps their order.
+        # Both directions share one handler, so that its list of ended transfers keeps the order across directions.
         worker.worker.register_handler(GPULoadStoreSpec, CPULoadStoreSpec, self.copies)
         worker.worker.register_handler(CPULoadStoreSpec, GPULoadStoreSpec, self.copies)
         return worker
@@ -172,7 +172,7 @@ class History:
             self.words.append(f"x{name}")
 
     def reset(self):
-        # vLLM stops if a request that does not run holds blocks, and often if tokens are in flight.
+        # vLLM stops with an assertion if a request that does not run holds blocks, and often if tokens are in flight.
         held = [r for r in self.scheduler.requests.values() if r.status != RequestStatus.RUNNING]
         preempts = not self.settings["async"] and not any(self.scheduler.kv_cache_manager.get_block_ids(r.request_id)[0] for r in held)
         self.scheduler.reset_prefix_cache(reset_running_requests=preempts)
@@ -261,7 +261,7 @@ class History:
             self.words.append("d" + ",".join(f"{name}:{count}" for name, count in zip(names, counts)))
 
     def run_worker(self, output, everything):
-        """Runs the worker's part of a step and ends some of the copies in flight. Returns the ended copies in order."""
+        """Runs the worker's part of a step and ends some of the transfers in flight. Returns the numbers of the ended transfers, in order."""
         meta = output.kv_connector_metadata
         if output.preempted_req_ids:
             self.worker.handle_preemptions(meta)
@@ -278,7 +278,8 @@ class History:
         return over
 
     def in_order(self, names, ended):
-        """Orders the names by the end of their last copy, then by their own end. vLLM uses sets, whose order depends on the hashes of the names."""
+        """Returns the names in the order of the ends of their last transfers, then in the order of `ended`. vLLM keeps the names in sets,
+        whose order depends on the hashes of the names."""
         last_ends = list(dict.fromkeys(reversed(self.order)))[::-1]
         return list(dict.fromkeys(name for name in (*last_ends, *ended) if name in names))
 

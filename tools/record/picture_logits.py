@@ -2,9 +2,9 @@
 
 Needs pillow and the packages that tiny.py names.
 
-Weights come from tiny.py, and pixels are drawn in the same way. transformers 4.57 gives every patch except the first the position of the
-previous patch, because its fractions are a millionth below the borders that they are compared with. Later versions, vLLM and the code that
-trained the models use the correct positions. The record uses the correct positions too.
+Weights come from tiny.py, and pixels are drawn in the same way. transformers 4.57 assigns the position of the previous patch to every patch
+except the first, because of rounding. Later versions of transformers, vLLM and the code that trained the models use the correct positions.
+The record uses the correct positions too.
 """
 import numpy as np
 import torch
@@ -29,10 +29,10 @@ CLIP_MEAN, CLIP_DEVIATION = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.
 LLAVA_PLACES = [3, 21]
 CLIP = dict(model_type="clip_vision_model", hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, image_size=16,
             patch_size=4)
-# The last two rows and columns of pixels belong to no patch.
+# The last two rows and columns of pixels belong to no patch, because 18 is not a multiple of 4.
 SIGLIP = dict(model_type="siglip_vision_model", hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
               image_size=18, patch_size=4)
-# name: type of weights, tower, decoder, further fields of the config
+# name: (type of the weights, vision tower, decoder, further fields of the config)
 LLAVA = {
     "llava_clip": ("F32", CLIP, dict(TEXT), {}),
     "llava_siglip": ("BF16", SIGLIP, dict(TEXT, model_type="qwen2"), dict(vision_feature_layer=-1, vision_feature_select_strategy="full")),
@@ -41,7 +41,7 @@ LLAVA = {
 }
 
 
-# The four tokens of an image attend to each other; the window is only slightly longer.
+# The four tokens of an image attend to each other. The window is only two tokens longer than an image.
 GEMMA_TEXT = dict(model_type="gemma3_text", vocab_size=VOCAB, hidden_size=64, intermediate_size=128, num_hidden_layers=4,
                   num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=128, rms_norm_eps=1e-6,
                   sliding_window=6, layer_types=["sliding_attention", "full_attention"] * 2, query_pre_attn_scalar=16,
@@ -58,7 +58,7 @@ modeling_smolvlm.SmolVLMVisionEmbeddings.forward = embed_in_order
 
 
 def pixels(side=SIDE, mean=(0.5, 0.5, 0.5), deviation=(0.5, 0.5, 0.5)):
-    """Returns [tile][colour][row][column], normalised like the output of the processor."""
+    """Returns the pixels as [tile][colour][row][column], normalised as by the image processor."""
     tiles = (draw("tile", TILES * side * side * 3) >> np.uint64(56)).astype(np.uint8).reshape(TILES, side, side, 3)
     shown = [normalize(rescale(tile, 1 / 255, input_data_format="channels_last"), list(mean), list(deviation),
                        input_data_format="channels_last") for tile in tiles]

@@ -2,8 +2,8 @@
 
 Needs pillow==11.3.0, transformers==4.57.6, torch==2.10.0 and numpy.
 
-The encoded images are kept, because encoders differ from version to version. Pixels are recorded as SHA-256 of their bytes. Each image is
-first converted to RGB like in vLLM: true colours with alpha are pasted on white, all other modes are converted.
+The record keeps the encoded images, because the output of encoders differs between versions. Pixels are recorded as the SHA-256 of their
+bytes. Each image is first converted to RGB as in vLLM: an RGBA image is pasted on white, and all other modes are converted.
 """
 import hashlib
 
@@ -14,22 +14,22 @@ from transformers import CLIPImageProcessor, Gemma3ImageProcessor, Idefics3Image
 OUT = "pictures"
 RESIZES = [("rgb.png", 50, 31, 1), ("rgb.png", 17, 64, 2), ("rgb.png", 90, 70, 3), ("rgb.png", 5, 3, 4), ("rgb.png", 29, 11, 5),
            ("rgb.png", 37, 8, 1), ("rgb.png", 9, 23, 3), ("jpeg_420.jpg", 200, 100, 1), ("line.png", 64, 64, 1)]
-# name, do_image_splitting, longest edge, tile side
+# name, do_image_splitting, longest edge, side of a tile
 IDEFICS3 = [("rgb.png", True, 64, 16), ("rgb.png", False, 64, 16), ("rgb.png", True, 16, 16), ("line.png", True, 64, 16),
             ("tall.png", True, 96, 32), ("jpeg_420.jpg", True, 50, 20), ("grey.png", True, 48, 24)]
-# name, shorter side before the centre crop (0: the image is scaled to a square), side, filter
+# name, shorter side before the centre crop (0: the image is scaled to a square), side, number of the resampling filter
 LLAVA = [("rgb.png", 20, 20, 3), ("rgb.png", 31, 16, 3), ("tall.png", 14, 14, 3), ("line.png", 9, 9, 3), ("jpeg_420.jpg", 37, 36, 2),
          ("rgb.png", 23, 23, 3), ("tall.png", 11, 10, 3), ("rgb.png", 0, 28, 3), ("tall.png", 0, 11, 3), ("grey.png", 0, 37, 2)]
 # name, side
 GEMMA3 = [("rgb.png", 28), ("tall.png", 14), ("line.png", 50), ("grey.png", 11)]
-# name, least and most pixels, side of a patch, patches per side of a merged block
+# name, smallest and largest number of pixels, side of a patch, patches per side of a merged block
 QWEN_VL = [("rgb.png", 64, 65536, 4, 2), ("rgb.png", 64, 300, 4, 2), ("rgb.png", 3136, 65536, 14, 2), ("line.png", 64, 65536, 4, 2),
            ("line.png", 4096, 65536, 4, 2), ("tall.png", 64, 512, 4, 2), ("tall.png", 3136, 65536, 14, 2), ("jpeg_420.jpg", 1, 65536, 3, 2),
            ("grey.png", 1000, 1100, 5, 2)]
 
 
 def values(width, height, channels, seed):
-    """Returns soft shapes with some noise, computed from integers."""
+    """Returns the values of an image of smooth shapes with some noise, computed from integers."""
     y, x, c = np.meshgrid(np.arange(height), np.arange(width), np.arange(channels), indexing="ij")
     noise = (x * 7919 + y * 104729 + c * 1299709 + seed * 15485863) % 61
     return ((x * (5 + c) + y * (3 + 2 * c) + (x * y) // 7 + noise) % 256).astype(np.uint8)
@@ -114,7 +114,7 @@ def main(out):
                                           do_normalize=False)
         out = processor(load(out / name), return_tensors="np", input_data_format="channels_last")
         _, rows, columns = (int(size) // merge for size in out["image_grid_thw"][0])
-        # [row][column of embeddings][row][column of patches in one][colour][frame][row][column of pixels]
+        # [row][column of embeddings][row][column of patches in an embedding][colour][frame][row][column of pixels]
         patches = out["pixel_values"].astype(np.uint8).reshape(rows, columns, merge, merge, 3, 2, patch, patch)
         assert (patches[:, :, :, :, :, 0] == patches[:, :, :, :, :, 1]).all()
         side = patch * merge

@@ -2,10 +2,10 @@
 
 Needs compressed-tensors==0.12.2 and the packages that tiny.py names.
 
-The tensors of a quantised matrix are drawn from their names (as in tiny.py), with the kinds and shapes that `tensors` of a case lists.
-tests/runtime/model/tiny_quantised.h does the same. They become floats by the rules of the programs that write these files: AutoGPTQ and
-GPTQModel (zero points minus 1, subtracted in whole words), AutoAWQ, the package compressed-tensors, DeepSeek's fp8_cast_bf16.py, and
-transformers.integrations.mxfp4. Scales are widened to f32 first, because quire rounds each weight once.
+The tensors of a quantised matrix are drawn from their names, as in tiny.py, with the kinds and shapes in the list `tensors` of a case.
+tests/runtime/model/tiny_quantised.h draws the same tensors. They are dequantised by the rules of the programs that write these files:
+AutoGPTQ and GPTQModel (zero points minus 1, subtracted in whole words), AutoAWQ, the package compressed-tensors, DeepSeek's
+fp8_cast_bf16.py, and transformers.integrations.mxfp4. Scales are converted to f32 first, because quire rounds each weight only once.
 """
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ MODELS = {
         transformers.Qwen3ForCausalLM,
         dict(num_attention_heads=4, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, rope_theta=1000000.0),
     ),
-    # 320 is no multiple of 128
+    # 320 columns are not a multiple of 128.
     "qwen3_320": (
         transformers.Qwen3Config,
         transformers.Qwen3ForCausalLM,
@@ -67,11 +67,12 @@ KEPT = tiny.KEEP + (
     "mlp_only_layers",
 )
 SCALE_BITS = {"F32": (23, 127, np.uint32), "BF16": (7, 127, np.uint16), "F16": (10, 15, np.uint16)}
-ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # order of AWQ: half-byte i of a word is column ORDER[i] of eight
+ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # AWQ's order: half-byte i of a word is column ORDER[i] of eight columns
 
 
 def part(end, kind, dtype, shape, **more):
-    """Returns the spec of one tensor of each quantised matrix. A size "r/8" is the number of rows over 8, rounded up; kinds: see raw()."""
+    """Returns the spec of one tensor of each quantised matrix. A size "r/8" is the number of rows divided by 8, rounded up ("c/8": of
+    columns). See raw() for the kinds."""
     return dict(end=end, kind=kind, dtype=dtype, shape=shape, **more)
 
 
@@ -167,7 +168,7 @@ def fp4(form, scale):
     return compressed(f"{form}-pack-quantized", weights, tensors)
 
 
-# (name, type for the bounds, model, (quantization_config, tensors), modules that are not quantised)
+# (name, type that selects the error bounds, model, (quantization_config, tensors), modules that are not quantised)
 CASES = [
     ("gptq4_128", "GPTQ4", "llama", gptq(4, 128), ()),
     ("gptq4_asym_32", "GPTQ4", "qwen2", gptq(4, 32, sym=False), ()),
@@ -203,7 +204,7 @@ CASES = [
 ]
 
 
-# GGUF types that logits.py does not record, for one model
+# GGUF types that logits.py does not record; one model is recorded with each type.
 GGUF_TYPES = ("IQ1_S", "IQ2_XS", "IQ3_S", "TQ1_0", "MXFP4")
 
 
@@ -213,7 +214,7 @@ def size_of(text, rows, columns):
 
 
 def raw(name, spec, rows, columns):
-    """Returns the tensor as the file stores it."""
+    """Returns a tensor as the file stores it."""
     shape = [size_of(text, rows, columns) for text in spec["shape"]]
     count = int(np.prod(shape))
     kind = spec["kind"]
@@ -221,7 +222,7 @@ def raw(name, spec, rows, columns):
         return np.array([rows, columns], dtype=np.int64)
     if kind == "constant":
         return np.full(shape, spec["word"], dtype=np.uint32)
-    if kind == "groups":  # group of each column, by the order of the drawn values
+    if kind == "groups":  # the group of each column; columns are sorted by drawn values and divided into groups
         stem, layer_part = name.rsplit(".", 2)[0], name.rsplit(".", 2)[1]
         shared = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv") | dict.fromkeys(("gate_proj", "up_proj"), "gate_up")
         words = draw(f"{stem}.{shared.get(layer_part, layer_part)}.order" if spec["shared"] else name, count)
@@ -238,7 +239,7 @@ def raw(name, spec, rows, columns):
         return values.reshape(shape)
     if kind == "powers":  # 2^-8 to 2^-5
         return (words >> np.uint64(62)).astype(np.uint8).reshape(shape) + np.uint8(119)
-    if kind == "small":  # zero points of four bits, signed
+    if kind == "small":  # signed 4-bit zero points
         return ((words >> np.uint64(60)).astype(np.int8) - 8).reshape(shape)
     bits, bias, word = SCALE_BITS[spec["dtype"]]
     mantissa = words & np.uint64((1 << bits) - 1)
@@ -252,7 +253,7 @@ def to_float(values, dtype):
 
 
 def unpack(words, bits, axis, order=None):
-    """Unpacks integers from words along an axis, least significant bits first."""
+    """Unpacks integers from words along an axis. The first integer is in the least significant bits."""
     per_word = 32 // bits
     fields = np.stack([(words >> np.uint32(bits * i)) & np.uint32((1 << bits) - 1) for i in range(per_word)], axis=axis + 1)
     if order is not None:
@@ -263,7 +264,7 @@ def unpack(words, bits, axis, order=None):
 
 
 def by_columns(config, parts, columns):
-    """Dequantises GPTQ and AWQ: w[k][n] = (code - zero) * scale."""
+    """Dequantises GPTQ and AWQ matrices: w[k][n] = (code - zero) * scale."""
     bits, group = config["bits"], config["group_size"]
     order = ORDER if config["quant_method"] == "awq" else None
     zeros = parts["qzeros"]
@@ -277,7 +278,7 @@ def by_columns(config, parts, columns):
 
 
 def by_rows(config, parts, rows, columns):
-    """Dequantises the formats of compressed-tensors."""
+    """Dequantises the matrices of compressed-tensors."""
     weights = config["config_groups"]["group_0"]["weights"]
     if "weight" in parts and weights["type"] == "float":
         return (torch.from_numpy(parts["weight"]).view(torch.float8_e4m3fn).float() * torch.from_numpy(parts["weight_scale"])).bfloat16()
@@ -340,11 +341,11 @@ OUT, OPTIONS = tiny.OUT, tiny.OPTIONS
 
 
 def run_any(*arguments):
-    """Runs a case of CASES, or a plain model in a type of GGUF_TYPES."""
+    """Runs a case of CASES, or a model without quantised matrices in a type of GGUF_TYPES."""
     return (run if len(arguments) == 6 else logits.run)(*arguments)
 
 
 def main(out, all_cases):
-    tiny.EXPONENTS["mlp.gate.weight"] = 1  # routers, as in expert_logits.py
+    tiny.EXPONENTS["mlp.gate.weight"] = 1  # larger router weights, as in expert_logits.py
     cases = {one[0]: one for one in CASES} | {f"llama_gguf_{kind}": ("llama", "gguf", kind) for kind in GGUF_TYPES}
     tiny.record_all(out, "quantised_", cases, run_any, all_cases)

@@ -2,8 +2,8 @@
 
 Needs pillow and the packages that tiny.py names.
 
-Weights come from tiny.py; pixels are drawn in the same way and pass through the processor. The config and tensors of one model have the names
-of published folders. The config and tensors of the other model have the names that newer versions of transformers write.
+Weights come from tiny.py; pixels are drawn in the same way and pass through the image processor. The config and tensors of one model have
+the names of published folders. The config and tensors of the other model have the names that newer versions of transformers write.
 """
 import json
 
@@ -15,7 +15,7 @@ from . import tiny
 from .tiny import VOCAB, draw, floats
 
 TOKEN, BEGIN, END = VOCAB - 1, VOCAB - 3, VOCAB - 2
-SQUARE = 8  # pixels of an embedding: two patches of four
+SQUARE = 8  # side of an embedding in pixels: two patches of four pixels
 GRIDS = [(3, 5), (4, 2)]  # rows and columns of embeddings
 PLACES = [10, 31]  # first position of the embeddings of each image
 NUM_TOKENS = 60
@@ -38,7 +38,7 @@ MODELS = {"qwen2_5_vl": (transformers.Qwen2_5_VLConfig, transformers.Qwen2_5_VLF
 
 
 def pictures():
-    """Returns the pixels of the images as the processor gives them, and their grids of patches."""
+    """Returns the pixels of the images, as the image processor returns them, and the images' grids of patches."""
     shown = []
     for number, (rows, columns) in enumerate(GRIDS):
         count = rows * columns * SQUARE * SQUARE * 3

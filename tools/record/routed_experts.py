@@ -1,9 +1,9 @@
-"""Records the experts that transformers' routers choose on the small models of expert_logits.py and its neighbours.
+"""Records the experts that transformers' routers choose on the small models of four modules (RECORDS).
 
-With the packages of newer_logits.py it records the models of that module in addition to the others.
+With the packages of newer_logits.py, this module adds the models of newer_logits.py to the record.
 
-Each model has one case, with floats as weights: [token][layer][expert], in the order of a choice; [] for a layer without experts. A router
-returns the chosen experts, or scores; the experts with the best scores are recorded.
+Each model has one case, with float weights: [token][layer][expert], best expert first; [] for a layer without experts. Some routers return
+the chosen experts; for a router that returns scores, the experts with the highest scores are recorded.
 """
 import json
 import sys
@@ -24,7 +24,7 @@ OUT = "logits/routed_experts.json"
 
 
 def experts_of(output, per_token, block):
-    """Returns the experts of each row, from any output of a router."""
+    """Returns the experts of each row, from the output of any kind of router."""
     parts = output if isinstance(output, tuple) else (output, )
     for part in parts:
         if isinstance(part, torch.Tensor) and not part.is_floating_point() and part.shape[-1] == per_token and part.dim() == 2:
@@ -50,7 +50,7 @@ def routed(model, prompt):
                 lambda _, __, output, layer=layer, block=block: chosen.__setitem__(layer, experts_of(output, per_token, block)))
     with torch.no_grad():
         model(torch.tensor([prompt]))
-    for i, kind in reversed(list(enumerate(getattr(config, "layers_block_type", [])))):  # a feed-forward part belongs to the block before
+    for i, kind in reversed(list(enumerate(getattr(config, "layers_block_type", [])))):  # a feed-forward block belongs to the block before it
         if kind in ("mlp", "moe"):
             chosen[i - 1] = chosen.pop(i)
     return [[layer[token] if layer else [] for layer in chosen] for token in range(len(prompt))]

@@ -1,7 +1,7 @@
 """Records the config.json that a version of transformers writes for a small model of each family.
 
-Keys and names differ between versions 4 and 5. Needs torch==2.10.0 and transformers==4.57.6; run it again with 5.24.0. `{major}` in the path
-is the version.
+Keys and names differ between versions 4 and 5 of transformers. Needs torch==2.10.0 and transformers==4.57.6; run the module again with
+transformers 5.24.0. `{major}` in the path is the major version.
 """
 import json
 import pathlib
@@ -21,11 +21,11 @@ QWEN_VL = SHAPE | {"rope_scaling": SECTIONS | {"type": "mrope"}, "rope_parameter
 IMAGE = {"image_token_id": 90, "image_token_index": 90}
 
 
-BASE = {"rope_theta": 25000.0}  # versions have different defaults
+BASE = {"rope_theta": 25000.0}  # set explicitly, because the defaults of the versions differ
 
 
 def rope(**scaling):
-    """Returns the rope parameters in the format of both versions."""
+    """Returns the rope parameters in the formats of both versions."""
     return {"rope_scaling": scaling, "rope_parameters": scaling | {"rope_theta": 10000.0}}
 
 

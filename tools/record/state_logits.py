@@ -1,7 +1,7 @@
 """Records the logits that transformers gives on small models in which some layers have states.
 
-Weights, prompt and format come from tiny.py. Convolutions and the scalars of each head are floats in every file. The models are LFM2,
-Granite 4, Bamba, Falcon-H1 and Qwen3-Next.
+The models are LFM2, Granite 4, Bamba, Falcon-H1 and Qwen3-Next. Weights, prompt and format come from tiny.py. Weights of convolutions and
+the scalars of each head are floats in every file.
 """
 import numpy as np
 import transformers
@@ -17,7 +17,7 @@ GRANITE = dict(mamba_n_groups=1, embedding_multiplier=0.3, residual_multiplier=1
 MODELS = {
     "lfm2": (transformers.Lfm2Config, transformers.Lfm2ForCausalLM,
              dict(intermediate_size=700, block_multiple_of=256, layer_types=["conv", "full_attention", "conv", "conv"])),
-    # layers with states are between attention layers, and the convolution is longer
+    # Layers with states are between attention layers, and the convolution is longer.
     "lfm2_bias": (transformers.Lfm2Config, transformers.Lfm2ForCausalLM,
                   dict(intermediate_size=256, block_auto_adjust_ff_dim=False, conv_bias=True, conv_L_cache=5, norm_eps=1e-6,
                        layer_types=["full_attention", "conv", "conv", "full_attention"])),
@@ -46,7 +46,7 @@ MODELS = {
                         dict(**MAMBA, mamba_d_ssm=512, intermediate_size=256, head_dim=64, mamba_rms_norm=True,
                              mamba_norm_before_gate=False, num_hidden_layers=2, tie_word_embeddings=False)),
 }
-# Fields without a GGUF key: the converter multiplies the weights, or refuses the model.
+# Models with fields that have no GGUF key. The converter multiplies the weights by these fields, or refuses the model.
 HF_ONLY = {"bamba", "falcon_h1", "falcon_h1_norm"}
 GGUF = MODELS.keys() - HF_ONLY
 TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {"F32": GGUF, "Q8_0": GGUF, "mixed": GGUF - {"qwen3_next"}}}
@@ -101,13 +101,14 @@ def draw(file_name, container, kind, shape):
 
 
 def halves(layer, part, container, kind, shape):
-    """Returns gate and up, which are separate in a GGUF file, one below the other for each expert."""
+    """Returns gate and up stacked, for each expert. A GGUF file stores them separately."""
     half = (*shape[:-2], shape[-2] // 2, shape[-1])
     return np.concatenate([draw(f"blk.{layer}.ffn_{name}{part}.weight", container, kind, half) for name in ("gate", "up")], axis=-2)
 
 
 def next_values(name, config, kind, value):
-    """Converts Qwen3-Next: the converter splits the input of the convolution from the gate, and reorders both by head."""
+    """Returns a tensor of Qwen3-Next for transformers, with values from the GGUF file. The converter splits the input of the convolution
+    from the gate, and reorders both by head."""
     shape = tuple(value.shape)
     layer, rest = name.split(".", 3)[2:] if name.startswith("model.layers.") else (None, "")
     if rest.startswith("linear_attn."):

@@ -1,12 +1,12 @@
-"""Makes small models whose weights are drawn from the tensors' names, and records their logits.
+"""Makes small models whose weights are drawn from the names of their tensors, and records their logits.
 
-No weights are stored: both sides make the same weights, bit for bit, from the tensor's name with the same integer generator (here and in
-tests/runtime/model/tiny_tensors.h). Quantised tensors are random blocks with scales of a fixed exponent, dequantised here by
-the gguf package.
+No weights are stored. Both sides make the same weights, bit for bit: an integer generator draws them from the name of the tensor (here and
+in tests/runtime/model/tiny_tensors.h). Quantised tensors are random blocks with scales of a fixed exponent; this module dequantises them
+with the gguf package.
 
-The modules of this family need torch==2.10.0, transformers==4.57.6, gguf==0.19.0 and numpy if they name no other versions. Each writes
-PREFIXcases.json and PREFIXlogits.f32. It keeps the cases that the record already has, because another processor gives other last bits;
---all-cases records them again.
+The modules that use tiny.py need torch==2.10.0, transformers==4.57.6, gguf==0.19.0 and numpy, if they name no other versions. Each of them
+writes PREFIXcases.json and PREFIXlogits.f32. Cases that are already in the record are kept, because the last bits of logits depend on the
+processor. --all-cases records all cases again.
 """
 import json
 import sys
@@ -25,18 +25,18 @@ VERSIONS = files.versions(transformers, torch)
 POSITIONS = [0, 1, 6, 15, 16, 23, 31, 39]
 VOCAB = 300
 SHAPE = dict(vocab_size=VOCAB, hidden_size=256, intermediate_size=256, num_hidden_layers=2, max_position_embeddings=128)
-# Models whose norm before feed-forward has the name of the norm after attention.
+# Models whose post_attention_layernorm is called post_attention_norm in GGUF files. Files of other models call this norm ffn_norm.
 LATE_NAMES = ("olmo2", "olmo3", "seed_oss", "glm4_moe", "exaone4")
-# Exponent of the largest value of a tensor, by the end of its name; -3 for other names.
+# End of a tensor's name -> exponent of the largest value of the tensor. The exponent is -3 for other names.
 EXPONENTS = {"token_embd.weight": 0, "embed_tokens.weight": 0}
-# Type -> (offset of an f16 in the block, its exponent below the tensor's, sign).
+# Type -> (byte offset of an f16 in the block, its exponent relative to the exponent of the tensor, its sign).
 SCALES = {
     "Q8_0": [(0, -7, 0)], "Q4_0": [(0, -3, 0)], "Q4_1": [(0, -3, 0), (2, 0, 1)],
     "Q4_K": [(0, -9, 0), (2, -6, 0)], "Q5_K": [(0, -10, 0), (2, -6, 0)], "Q6_K": [(208, -12, 0)],
     "Q2_K": [(80, -5, 0), (82, -5, 0)], "Q3_K": [(108, -7, 0)], "IQ4_NL": [(0, -7, 0)], "IQ4_XS": [(0, -12, 0)],
     "IQ1_S": [(0, -4, 0)], "IQ2_XS": [(0, -8, 0)], "IQ3_S": [(0, -9, 0)], "TQ1_0": [(52, 0, 0)], "MXFP4": [],
 }
-# Bits of a drawn float for each type: few enough that the type represents it exactly.
+# Number of random bits of a float for each type, small enough that the type represents the float exactly.
 FLOAT_BITS = {"F32": 24, "F16": 11, "BF16": 8}
 
 
@@ -48,7 +48,7 @@ def fnv1a(text):
 
 
 def draw(name, count):
-    """Draws numbers with SplitMix64, like base/random.h."""
+    """Returns `count` numbers of SplitMix64, as base/random.h does, with a hash of the name as the seed."""
     with np.errstate(over="ignore"):
         z = np.uint64(fnv1a(name)) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -76,7 +76,7 @@ def quantised(name, kind, rows, columns):
     num_blocks = rows * columns // block
     words = (size + 7) // 8
     raw = draw(name, num_blocks * words).reshape(num_blocks, words).view(np.uint8)[:, :size].copy()
-    if kind == "MXFP4":  # a byte for the exponent
+    if kind == "MXFP4":  # the scale is a byte with an exponent
         raw[:, 0] = 127 + exponent_of(name) - 2 - (raw[:, 0] & 1)
     for offset, below, sign in SCALES.get(kind, []):
         field = raw[:, offset:offset + 2].copy().view(np.uint16)
@@ -86,7 +86,7 @@ def quantised(name, kind, rows, columns):
 
 
 def kind_of(name, kind):
-    """Returns the type of one matrix: 'mixed' is the layout of Q4_K_M files."""
+    """Returns the type of a matrix. The kind 'mixed' is the layout of Q4_K_M files."""
     if kind != "mixed":
         return kind
     if name.startswith("token_embd"):
@@ -123,19 +123,19 @@ def gguf_name(name, model_type):
 
 
 def unpermute(rows, heads):
-    """Undoes the converter's order of rotation pairs."""
+    """Undoes the converter's reordering of the rows for rotation pairs."""
     return rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def unpermute_heads(array, file_name, config):
-    """Returns the rows of q and k in the order of transformers; other tensors are unchanged."""
+    """Returns the rows of q and k in the order of transformers, and other tensors unchanged."""
     if ".attn_q." in file_name:
         return unpermute(array, config.num_attention_heads)
     return unpermute(array, config.num_key_value_heads) if ".attn_k." in file_name else array
 
 
 def stacked(name, kind, shape, container):
-    """Returns a tensor with any number of axes; GGUF and folders store its rows one after the other."""
+    """Returns a tensor with any number of axes. GGUF files and folders store its rows one after the other."""
     flat = shape if len(shape) == 1 else (int(np.prod(shape[:-1])), shape[-1])
     return tensor(name, kind, flat, container).reshape(shape)
 
@@ -151,7 +151,7 @@ def prompt():
 
 
 def fill(model, values):
-    """Loads an array for each tensor of `values`. An output matrix that is the embedding has no array."""
+    """Loads the arrays of `values`, (name, array), into the model. An output matrix that shares the embedding has no array."""
     state = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in values}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all(name == "lm_head.weight" for name in missing), (missing, unexpected)
@@ -160,7 +160,7 @@ def fill(model, values):
 
 
 def tensors_of(model):
-    """Returns the names and values in a file of the model."""
+    """Yields the names and values of the tensors that a file of the model has."""
     for name, value in model.state_dict().items():
         if name != "lm_head.weight" or not model.config.tie_word_embeddings:
             yield name, value
@@ -186,7 +186,8 @@ def logits_of(model, prompt):
 
 
 def recorder(prefix, types, run):
-    """Returns OUT, OPTIONS and main of a module that records every case of `types`, {container: {type: models}}, with run()."""
+    """Returns OUT, OPTIONS and main of a module that records every case of `types` with the function `run`. `types` is {container: {type:
+    models}}."""
 
     def main(out, all_cases):
         cases = [(model_name, container, kind) for container, kinds in types.items() for kind, models in kinds.items()
@@ -197,7 +198,7 @@ def recorder(prefix, types, run):
 
 
 def record_all(out, prefix, cases, run, all_cases=True, made_with=VERSIONS):
-    """Writes the result of run(*arguments, prompt), a case and its logits, for each case. `cases` is {name: arguments}."""
+    """Writes a record. `cases` is {name: arguments}. For each case, run(*arguments, prompt) returns the entry in the record and its logits."""
     torch.set_num_threads(1)
     known, before = ({}, []) if all_cases else read_record(out, prefix)
     done = [known.get(name) or told(run(*arguments, prompt())) for name, arguments in cases.items()]
@@ -219,7 +220,7 @@ def write_record(out, prefix, record, done):
 
 
 def read_record(out, prefix):
-    """Returns {name: (case, logits)} of the cases on disk, and the versions that made them."""
+    """Returns {name: (case, logits)} of the record on disk, and the versions of the packages that made it."""
     if not (out / f"{prefix}cases.json").exists():
         return {}, []
     record = json.loads((out / f"{prefix}cases.json").read_text())

@@ -1,6 +1,6 @@
 """Records the logits that transformers gives on small Whisper models.
 
-Weights and format come from tiny.py; features are drawn as F32 from the name "features" (tests/runtime/model/tiny_whisper.h).
+Weights and format come from tiny.py. Features are drawn as F32 from the name "features" (tests/runtime/model/tiny_whisper.h).
 """
 import json
 
@@ -34,7 +34,7 @@ MODELS = {
         decoder_ffn_dim=128,
         num_mel_bins=80,
     ),
-    # several segments of 512 positions, and halves that differ
+    # Several segments of 512 positions, and an encoder and a decoder of different sizes.
     "whisper_long": dict(
         d_model=96,
         encoder_layers=1,
@@ -80,7 +80,7 @@ def run(config, kind):
     assert not unexpected and missing == ["proj_out.weight"], (missing, unexpected)
     model.tie_weights()
     features = tiny.floats("features", "F32", 2 * config.max_source_positions * config.num_mel_bins)
-    # drawn with frames as rows; transformers requires bands as rows
+    # Rows are frames in the drawn features; transformers requires a row for each band.
     rows = torch.from_numpy(features.reshape(2 * config.max_source_positions, config.num_mel_bins).T.copy())[None]
     with torch.no_grad():
         logits = model(input_features=rows, decoder_input_ids=torch.tensor([PROMPT])).logits[0]

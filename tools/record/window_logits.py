@@ -1,6 +1,6 @@
 """Records the logits that transformers gives on small models with sliding windows: Mistral, Qwen2 (mixed layers), Gemma 2 and Gemma 3.
 
-Weights, prompt and format come from tiny.py; windows are shorter than the prompt.
+Weights, prompt and format come from tiny.py. Windows are shorter than the prompt.
 """
 import transformers
 
@@ -22,7 +22,7 @@ MODELS = {
                dict(**GEMMA, num_hidden_layers=7, sliding_window=17, query_pre_attn_scalar=64, rope_theta=1000000.0,
                     rope_local_base_freq=10000.0, rope_scaling=dict(rope_type="linear", factor=8.0))),
 }
-# The converter to GGUF does not support windows of Qwen2.
+# The converter to GGUF does not support the windows of Qwen2.
 TYPES = {"hf": {"F32": MODELS, "BF16": MODELS}, "gguf": {kind: MODELS.keys() - {"qwen2_mix"} for kind in ("F32", "mixed")}}
 KEPT = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_local_base_freq", "attention_bias",
@@ -46,14 +46,14 @@ def weights_of(model, container, kind):
         if container == "gguf" and config.model_type == "mistral":
             array = tiny.unpermute_heads(array, file_name, config)
         if container == "gguf" and is_gemma and name.endswith("norm.weight"):
-            array = array - 1  # the converter adds the 1 that Gemma adds at run time
+            array = array - 1  # transformers adds 1 to the weight of a norm of Gemma; the converter has added the 1
         yield name, array
 
 
 def run(model_name, container, kind, prompt):
     config_class, model_class, options = MODELS[model_name]
     if container == "gguf" and "query_pre_attn_scalar" in options:
-        options = options | {"query_pre_attn_scalar": options["head_dim"]}  # GGUF has no key for it
+        options = options | {"query_pre_attn_scalar": options["head_dim"]}  # GGUF has no key for this field
     model = model_class(config_class(**SHAPE, **options, attn_implementation="eager")).eval()
     tiny.fill(model, weights_of(model, container, kind))
     return tiny.case_of(model_name, container, kind, model.config, KEPT), tiny.logits_of(model, prompt)

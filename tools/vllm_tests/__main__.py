@@ -1,11 +1,11 @@
-"""./dev oracle tests: runs vLLM's own tests of the scheduler and of offloading on quire's classes.
+"""Runs vLLM's own tests of the scheduler and of offloading on quire's classes (./dev oracle tests).
 
-cases.txt lists the tests that vLLM 0.19.0's own classes pass here, cases_0_32.txt lists the tests for 0.32.0: one id per line, written by
---record. If quire's classes do not pass a test, its line has the reason after a `|`. A listed test without a reason must pass. A test with
-a reason must fail; otherwise the reason is outdated.
+cases.txt lists the tests that the classes of vLLM 0.19.0 pass on a machine without a GPU; cases_0_32.txt does the same for vLLM 0.32.0. A
+line has the id of a test. --record writes the list. If quire's class does not pass a test, its line has the reason after a `|`. A listed
+test without a reason must pass. A test with a reason must fail; otherwise the reason is outdated.
 
-The tests come from vLLM's source archive on PyPI, and stay outside the repository. If the archive is not available, unpack the version's
-tag of vLLM's repository and name that folder: --source FOLDER.
+The tests come from vLLM's source archive on PyPI and are not stored in the repository. If the archive is not available, unpack the tag of
+this version from vLLM's repository and name its folder: --source FOLDER.
 """
 
 import argparse
@@ -47,7 +47,7 @@ FILES += (
 
 
 def read_list() -> dict:
-    """{test id: reason why quire's class does not pass the test, or ''}"""
+    """Returns {test id: reason why quire's class does not pass the test, or ''}."""
     lines = [line.partition("|") for line in LIST.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     return {name.strip(): reason.strip() for name, _, reason in lines}
 
@@ -60,7 +60,7 @@ def write_list(names, reasons: dict) -> None:
 
 
 def run_tests(source: pathlib.Path, names, arguments) -> dict:
-    """{test id: outcome}"""
+    """Returns {test id: outcome}."""
     work = source / "work"
     models.make(work)
     os.chdir(work)

@@ -24,8 +24,8 @@ def _tokenizer() -> dict:
 
 
 def make(folder: pathlib.Path) -> None:
-    """Creates the folders under `folder`, which must be the tests' working directory: vLLM first looks for a local folder of the model's
-    name."""
+    """Creates the folders under `folder`, which must be the working directory of the tests: vLLM first looks for a local folder with the
+    name of the model."""
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "</s>", "eos_token": "</s>"}
     for at in (folder / name for name in NAMES):
         at.mkdir(parents=True, exist_ok=True)

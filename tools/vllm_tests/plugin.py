@@ -1,18 +1,19 @@
-"""The pytest plug-in for one run of vLLM's tests: it sets the scheduler class, and records the outcome of each test."""
+"""A pytest plug-in for one run of vLLM's tests. It replaces the scheduler classes, and records the outcome of each test."""
 
 SYNC, ASYNC = "vllm.v1.core.sched.scheduler", "vllm.v1.core.sched.async_scheduler"
 
 
 def put_quire_in(with_offloading: bool) -> None:
-    """Later imports of vLLM's two scheduler classes return quire's class. Quire has one class, which reads the mode from the configuration.
-    The CPU platform turns asynchronous scheduling off there, so the name AsyncScheduler turns it on again.
+    """Makes later imports of vLLM's two scheduler classes return quire's class. Quire has only one class, which reads the mode from the
+    configuration. vLLM's CPU platform turns asynchronous scheduling off in the configuration, so the replacement of AsyncScheduler turns it
+    on again.
     """
     import importlib
 
     from quire.vllm import Scheduler as Ours
 
     class Scheduler(Ours):
-        """Tests of connectors end with a check of internal fields of vLLM's class."""
+        """Has the internal fields of vLLM's class that tests of connectors check at their end."""
 
         _inflight_prefills = property(lambda self: {request for request in self.requests.values() if request.is_prefill_chunk})
         _kv_fetch_stages = property(lambda self: self.loads._stages)
@@ -29,7 +30,8 @@ def put_quire_in(with_offloading: bool) -> None:
 
 
 def put_offloading_in() -> None:
-    """Replaces vLLM's CPUOffloadingManager and the filter around it. The tests read fields of both, so both show the state of the core."""
+    """Replaces vLLM's CPUOffloadingManager and the reuse filter by quire's manager. The tests read internal fields of both classes, so the
+    replacements have the same fields."""
     import importlib
 
     from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
@@ -67,7 +69,7 @@ def put_offloading_in() -> None:
 
 
 class Outcomes:
-    """After the run: {test id: "passed", "skipped", or the text of the failure}"""
+    """Collects {test id: "passed", "skipped", or the last line of the failure} in `by_id`."""
 
     def __init__(self):
         self.by_id = {}

@@ -4,11 +4,11 @@
 
 namespace quire {
 
-// Called on the working thread between two pieces of work. It may block, and it may throw. After a throw the work must have no lasting
-// effect.
+// A function that is called on the working thread between two pieces of work. It may block, and it may throw. If it throws, the work must
+// have no lasting effect.
 using CancellationPoint = std::function<void()>;
 
-// Calls `*cancellation` if there is one, and lets its exceptions through.
+// Calls `*cancellation` unless it is null or empty, and lets its exceptions through.
 inline void pass(const CancellationPoint* cancellation) {
   if (cancellation != nullptr && *cancellation) (*cancellation)();
 }

@@ -4,7 +4,7 @@
 
 namespace quire {
 
-// The time that the engine reads. Tests and simulations implement it with time that they control.
+// The clock that the engine reads. Tests and simulations implement it with a time that they control.
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -1,6 +1,6 @@
 #pragma once
-// Decisions of the core and their causes, reported when they are made. An event is a value: it refers to nothing and outlives its request.
-// The core calls an EventSink on its thread, in the middle of its decisions. Any thread may read a copy.
+// Decisions of the core and their causes, reported at the time of the decision. The core calls an EventSink on the core's thread, in the
+// middle of its decisions. An event is a value: it contains no references and outlives its request. Any thread may read a copy.
 #include <array>
 #include <cstdint>
 
@@ -10,17 +10,17 @@ namespace quire {
 
 enum class EventKind : std::uint8_t {
   step_begins,        // expired pins have ended; nothing of the step is decided yet
-  prefix_looked_up,   // `amount` of `total` tokens of `owner` are in the prefix cache; on every look-up, admitted or not
+  prefix_looked_up,   // prefix-cache look-up: `amount` of `total` tokens of `owner` were found; reported on every look-up
   admission_tried,    // after a complete look-up: `amount` of `total` tokens are in the prefix cache, `external` more in a connector
   admission_blocked,  // `owner`, the head of its queue, is not admitted: `amount` free blocks are missing
-  preempted,          // `owner` is preempted for `beneficiary` (perhaps itself), which needs `amount` more free blocks
+  preempted,          // `owner` is preempted for `beneficiary` (which may be `owner` itself), which needs `amount` more free blocks
   block_cached,       // `block`, which ends with the `total`-th token, is cached under hash `name`, after the block with hash `parent`
   block_evicted,      // `block` is taken for new content; its cached content under block hash `name` is lost
   pinned,             // `owner` has ended; its `amount` blocks stay for the next turn of its job
   unpinned,           // the `amount` pinned blocks of `owner` are released
-  forked,             // `owner` shares `amount` blocks with its fork `beneficiary`, which begins with its tokens
-  unshared,           // `owner`, a fork that has not run, gives up its `amount` shared blocks and will be computed
-  gave_way,           // `owner`, a waiting request, gives its `amount` blocks back because `beneficiary` needs blocks
+  forked,             // `beneficiary` is forked from `owner` and shares `amount` of its blocks
+  unshared,           // `owner`, a fork that has not run, releases its `amount` shared blocks and will be computed
+  gave_way,           // `owner`, a waiting request, releases its `amount` blocks because `beneficiary` needs blocks
   pressure_high,      // `amount` of `total` blocks are referenced: no request is admitted until pressure_low
   pressure_low,       // `amount` of `total` blocks are referenced: requests are admitted again
   swapped_out,        // `owner` is preempted: `amount` blocks are being stored, other requests hold the rest
@@ -29,20 +29,20 @@ enum class EventKind : std::uint8_t {
   swap_lost,          // `owner`, swapped out, loses its `amount` stored blocks and will be computed again
   queued,             // `owner` has arrived and waits
   passed_over,        // `owner` waits for a condition other than its turn; in this step other requests go before it
-  queue_held,         // no more requests are admitted in this step; `owner` is the one that could not be (0: no single request)
+  queue_held,         // no more requests are admitted in this step; `owner` is the first that was not (0: no single request)
   admitted,           // `owner` runs from this step on: `amount` of `total` tokens need not be computed
   ended,              // `owner` has ended; a pin or a transfer may still hold its blocks
   block_forgotten,    // `block` loses its block hash `name`, because its content is wrong or unknown
   cache_reset         // the prefix cache is empty
 };
 
-// Why an event happened. Each comment lists the kinds of events that have the cause.
+// Why an event happened. The comment of each cause lists the kinds of events that can have the cause.
 enum class EventCause : std::uint8_t {
   none,
   lack_of_blocks,   // preempted, admission_blocked, queue_held, unpinned (pins_give_way), unshared, gave_way, swapped_out, swap_lost
   expired,          // unpinned
   replaced,         // unpinned: a later turn of the job was pinned
-  job_over,         // unpinned: pins_end_with_job
+  job_over,         // unpinned: the job has ended (pins_end_with_job)
   ended_by_host,    // preempted, unpinned, unshared, gave_way, swap_lost: a reset of the prefix cache, or end_pins()
   above_high,       // pressure_high, admission_blocked, preempted, queue_held
   below_low,        // pressure_low
@@ -51,7 +51,7 @@ enum class EventCause : std::uint8_t {
   failed_transfer,  // preempted, swap_lost, unshared
   paused,           // queue_held: the host has paused admissions
   no_tokens,        // queue_held: the step's tokens or prompt tokens are spent, or the next chunk does not fit into the rest
-  no_slot,          // queue_held: max_num_seqs requests run; preempted: tenant_turns took its row
+  no_slot,          // queue_held: max_num_seqs requests run; preempted: another tenant took its batch row (tenant_turns)
   preempting,       // queue_held: running requests needed blocks in this step, so no request is admitted
   grammar,          // passed_over: its grammar is not compiled yet
   loading,          // passed_over: its blocks are being loaded
@@ -63,7 +63,7 @@ enum class EventCause : std::uint8_t {
 // The bytes of a block hash, padded with zeros. All zeros: no block hash.
 using BlockHashBytes = std::array<std::uint8_t, 32>;
 
-// One decision. The comment of its kind (EventKind) names the fields that count; the others keep their defaults.
+// One decision. The comment of its EventKind lists the fields that have a meaning; all other fields keep their defaults.
 struct Event {
   EventKind what = EventKind::step_begins;
   EventCause cause = EventCause::none;
@@ -77,8 +77,8 @@ struct Event {
   BlockHashBytes name{}, parent{};
 };
 
-// Receives the core's events. It is called in the middle of a decision: it records the event and returns, and may call only const members
-// of the core.
+// Receives the core's events. on_event() is called in the middle of a decision: it must only record the event and return. It may call only
+// const members of the core.
 class EventSink {
  public:
   virtual ~EventSink() = default;

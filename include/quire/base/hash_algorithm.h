@@ -1,11 +1,11 @@
 #pragma once
-// Algorithms of block hashes.
+// The algorithms with which block hashes can be computed.
 #include <cstdint>
 
 namespace quire {
 
-// vLLM's prefix_caching_hash_algo, and `canonical`: SHA-256 over quire's encoding, in which every field is tagged. The xxhash modes give 16
-// bytes and do not resist a client that searches for collisions; all others give 32 bytes.
+// The algorithms of vLLM's prefix_caching_hash_algo, and `canonical`: SHA-256 over quire's encoding, in which every field has a type tag.
+// The xxhash algorithms give 16 bytes and do not resist a client that searches for collisions; all others give 32 bytes.
 enum class HashAlgorithm : std::uint8_t { canonical, sha256, sha256_cbor, xxhash, xxhash_cbor };
 
 }  // namespace quire

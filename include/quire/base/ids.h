@@ -1,5 +1,5 @@
 #pragma once
-// Typed identifiers: a BlockId cannot be used as a RequestId.
+// Typed identifiers, so that a BlockId cannot be used in place of a RequestId.
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -8,14 +8,14 @@
 namespace quire {
 
 template <class Tag, class Rep>
-// A number of one kind. It compares and hashes like the number and converts to no other kind. BlockId{7} makes one.
+// An identifier of one kind. It compares and hashes like its number, and does not convert to other kinds. BlockId{7} creates one.
 struct Id {
   using rep = Rep;
   Rep value{};
   friend constexpr auto operator<=>(Id, Id) = default;
 };
 
-// A physical KV block, the same index in every layer. Block 0 is the null block.
+// A physical KV block, with the same index in every layer. Block 0 is the null block.
 using BlockId = Id<struct BlockTag, std::uint32_t>;
 // A request, unique for the life of an engine and never reused.
 using RequestId = Id<struct RequestTag, std::uint64_t>;
@@ -26,7 +26,7 @@ using StepId = Id<struct StepTag, std::uint64_t>;
 // Index into the vocabulary.
 using TokenId = std::int32_t;
 
-// The null block: in block tables it replaces blocks that a window has passed. It is never allocated, freed or written to.
+// The null block. In block tables it replaces blocks that a window has passed. It is never allocated, freed or written.
 inline constexpr BlockId kNullBlock{0};
 
 }  // namespace quire

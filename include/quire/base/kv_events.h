@@ -1,7 +1,7 @@
 #pragma once
 // Changes of the prefix cache, as values for programs that mirror it (routers, tiers). The fields are as in vLLM V1's distributed/kv_events
-// (v0.19.0), and group_idx (v0.32.0). Each outcome of the core carries its events, in the order in which the changes happened. Any thread
-// may use a copy.
+// (v0.19.0), plus group_idx (v0.32.0). Each outcome of the core contains its events, in the order of the changes. Any thread may use a
+// copy.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,11 +13,12 @@
 
 namespace quire {
 
-// The bytes of a block hash as the hash algorithm gives them. If a group's blocks span several hash blocks, their hashes are concatenated.
-// vLLM's integer form is the last eight bytes, big-endian.
+// The bytes of a block hash, as many as the hash algorithm gives. If a block of a group spans several hash blocks, their hashes are
+// concatenated. vLLM's integer form is the last eight bytes, big-endian.
 using KvEventHash = std::vector<std::uint8_t>;
 
-// An image, audio or other item in a block: its identifier, and its start relative to the block's first token (negative: before it).
+// A multimodal item (image, audio) in a block: its identifier, and its start relative to the block's first token (negative: before that
+// token).
 struct MultimodalKey {
   std::string identifier;
   std::int64_t offset = 0;
@@ -30,11 +31,11 @@ struct MultimodalKey {
 using KvExtraKey = std::variant<std::string, MultimodalKey, std::vector<std::uint8_t>>;
 using KvExtraKeys = std::vector<KvExtraKey>;
 
-// Blocks were added to the prefix cache in one operation, in the order of their tokens.
+// Reports that blocks were added to the prefix cache in one operation, in the order of their tokens.
 struct BlockStored {
-  std::vector<KvEventHash> block_hashes;         // null blocks are left out
+  std::vector<KvEventHash> block_hashes;         // without null blocks
   std::optional<KvEventHash> parent_block_hash;  // nullopt: the first block begins the sequence
-  // Tokens of all blocks, null blocks included: block_size tokens of each, block after block.
+  // Tokens of all blocks, including null blocks: block_size tokens per block, block after block.
   std::vector<TokenId> token_ids;
   std::uint32_t block_size = 0;
   std::optional<std::int64_t> lora_id;
@@ -46,7 +47,7 @@ struct BlockStored {
   friend bool operator==(const BlockStored&, const BlockStored&) = default;
 };
 
-// A block hash was removed from the prefix cache: the block was taken for new content, or its content is invalid.
+// Reports that a block hash was removed from the prefix cache, because the block was allocated for new content or its content is invalid.
 struct BlockRemoved {
   KvEventHash block_hash;
   std::string medium = "GPU";
@@ -55,7 +56,7 @@ struct BlockRemoved {
   friend bool operator==(const BlockRemoved&, const BlockRemoved&) = default;
 };
 
-// The prefix cache was reset: a mirror must remove all blocks.
+// Reports that the prefix cache was reset. A mirror must remove all blocks.
 struct AllBlocksCleared {
   friend bool operator==(const AllBlocksCleared&, const AllBlocksCleared&) = default;
 };

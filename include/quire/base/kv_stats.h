@@ -1,20 +1,20 @@
 #pragma once
-// Statistics of the block cache. They are values and belong to the caller that reads the outcome they came with.
+// Statistics of the prefix cache, as values.
 #include <cstdint>
 #include <vector>
 
 namespace quire {
 
-// Counts since the last read. `requests` counts look-ups. `queries` and `hits` are the tokens that look-ups asked for and found. Requests
-// that had been preempted are counted separately, since they find their own blocks.
+// Counts since the last read. `requests` is the number of look-ups; `queries` and `hits` are the numbers of tokens that were looked up and
+// found. Requests that had been preempted are counted separately, because they find their own blocks.
 struct PrefixCacheStats {
-  // The cache was reset since the last read: a running rate must start again.
+  // True if the cache was reset since the last read; a running hit rate must then start again.
   bool reset = false;
   std::uint64_t requests = 0, queries = 0, hits = 0;  // queries and hits in tokens
   std::uint64_t preempted_requests = 0, preempted_queries = 0, preempted_hits = 0;
 };
 
-// The life of a sampled block, reported when it is evicted. Seconds.
+// The residency of a sampled block, reported when the block is evicted. Times are in seconds.
 struct KvEvictionEvent {
   double lifetime = 0.0, idle = 0.0;
   // Times between consecutive uses, oldest first.

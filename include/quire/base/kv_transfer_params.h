@@ -1,12 +1,12 @@
 #pragma once
-// Parameters of disaggregated prefill: one server, the producer, computes the prompt; another, the consumer, generates the answer. They are
-// vLLM's kv_transfer_params, as its NIXL connector and the proxies in front of it use them (docs/disaggregation.md).
+// Parameters of disaggregated prefill: one server (the producer) computes the prompt, and another server (the consumer) generates the
+// answer. They are vLLM's kv_transfer_params, as vLLM's NIXL connector and its proxies use them (docs/disaggregation.md).
 //
 //   proxy -> producer   do_remote_decode                             compute the prompt, and keep its blocks for another server
 //   producer -> proxy   do_remote_prefill, and where the blocks are  sent with the answer
 //   proxy -> consumer   the same fields                              load the blocks from there, and continue
 //
-// Values, as they appear in the bodies of requests and answers. A consumer trusts a field only as far as it can verify it.
+// Values, as in the bodies of requests and answers. A consumer trusts a field only as far as it can verify it.
 #include <cstdint>
 #include <string>
 #include <vector>

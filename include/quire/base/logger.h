@@ -1,6 +1,6 @@
 #pragma once
-// Log lines: an event and its fields, as text ("request id=... status=200") or as one JSON object per line. A thread of the logger writes
-// them. If the reader is too slow, the oldest lines are dropped: logging never waits. Any thread.
+// Log lines: an event and its fields, as text ("request id=... status=200") or as one JSON object per line. A separate thread writes the
+// lines. If the reader is too slow, the oldest lines are dropped, so logging never waits. All functions may be called on any thread.
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -15,12 +15,12 @@ namespace quire {
 enum class LogLevel : std::uint8_t { debug, info, warn, error, off };
 enum class LogFormat : std::uint8_t { text, json };
 
-// Options of a logger. The logger does not close the descriptor, which must stay open as long as the logger lives.
+// Options of a logger. The descriptor must stay open as long as the logger lives; the logger does not close it.
 struct LogOptions {
   LogLevel level = LogLevel::info;
   LogFormat format = LogFormat::text;
   int descriptor = 2;              // stderr
-  std::size_t queue_lines = 4096;  // most lines that wait to be written
+  std::size_t queue_lines = 4096;  // maximum number of lines that wait to be written
 };
 
 // A named value in a log line.
@@ -33,15 +33,15 @@ struct LogField {
 class QUIRE_API Logger {
  public:
   explicit Logger(const LogOptions& options);
-  // Writes the queued lines that the descriptor accepts without waiting.
+  // Writes the queued lines for which the descriptor is ready, and drops the others.
   ~Logger();
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
   // Returns true if lines of this level are written.
   [[nodiscard]] bool is_on(LogLevel level) const { return level >= level_; }
-  // Writes one line. `event` is a literal; text in `fields` may hold any bytes. Prompts, answers and keys must not be logged. The calling
-  // thread makes the line, queues it and returns immediately. Lines below the level cost a comparison.
+  // Writes one line. `event` is a literal; text in `fields` may contain any bytes. Do not log prompts, answers or keys. The calling thread
+  // formats the line, queues it and returns immediately. A line below the level costs only a comparison.
   void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 
   // Returns the number of lines that were dropped because the descriptor did not accept them in time.

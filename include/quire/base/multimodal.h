@@ -1,5 +1,6 @@
 #pragma once
-// Images, audio and other items that placeholder tokens of a prompt stand for. The rules are as in vLLM V1's PlaceholderRange (v0.19.0).
+// Multimodal items of a prompt (images, audio), which placeholder tokens represent. The rules are as in vLLM V1's PlaceholderRange
+// (v0.19.0).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,13 +10,13 @@
 
 namespace quire {
 
-// The tokens [offset, offset + length) of a request, which stand for one item.
+// The range [offset, offset + length) of a request's tokens that represents one item.
 class PlaceholderRange {
  public:
   PlaceholderRange() = default;
-  // Every position takes an embedding.
+  // Creates a range in which every position has an embedding.
   PlaceholderRange(std::uint32_t offset, std::uint32_t length) : offset_(offset), length_(length) {}
-  // Position i takes an embedding if is_embed[i] is not 0. The mask has one entry per position.
+  // Creates a range in which position i has an embedding if is_embed[i] is not 0. The mask has one entry per position.
   PlaceholderRange(std::uint32_t offset, std::span<const std::uint8_t> is_embed)
       : offset_(offset), length_(static_cast<std::uint32_t>(is_embed.size())) {
     embeds_cumsum_.reserve(is_embed.size());
@@ -26,19 +27,19 @@ class PlaceholderRange {
   [[nodiscard]] std::uint32_t offset() const { return offset_; }
   [[nodiscard]] std::uint32_t length() const { return length_; }
   [[nodiscard]] std::uint32_t end() const { return offset_ + length_; }
-  // Returns the range of the same item, `tokens` further on. Inputs of a session count from their own start.
+  // Returns the range of the same item, moved by `tokens` positions. (The inputs of a session count positions from their own start.)
   [[nodiscard]] PlaceholderRange moved_by(std::uint32_t tokens) const {
     PlaceholderRange moved = *this;
     moved.offset_ += tokens;
     return moved;
   }
 
-  // Returns the number of embeddings of the whole item, which encoder budgets count.
+  // Returns the number of embeddings of the whole item. Encoder budgets count this number.
   [[nodiscard]] std::uint32_t num_embeds() const { return embeds_cumsum_.empty() ? length_ : embeds_cumsum_.back(); }
 
-  // Returns the embeddings [first, second) that positions [start, end) of this range take. As in vLLM, an end of 0 or less counts from the
-  // back: the scheduler of a draft model passes such an end for an item that it has not reached. Requires start < length and -length < end
-  // <= length.
+  // Returns the range [first, second) of the item's embeddings at positions [start, end) of this range. As in vLLM, an end of 0 or less
+  // counts from the back: the scheduler of a draft model passes such an end for an item that it has not reached. Requires start < length
+  // and -length < end <= length.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> embeds_in_range(std::int64_t start, std::int64_t end) const {
     if (embeds_cumsum_.empty()) return {start, end};
     return {start > 0 ? cumsum_at(start - 1) : 0, cumsum_at(end - 1)};
@@ -54,8 +55,8 @@ class PlaceholderRange {
 
   std::uint32_t offset_ = 0;
   std::uint32_t length_ = 0;
-  // Sums instead of flags: in every step with a part of the item, the encoder budget needs that part's number of embeddings.
-  std::vector<std::uint32_t> embeds_cumsum_;  // embeddings in positions [0, i]; empty: every position has one
+  // Sums instead of flags, because the encoder budget needs the number of embeddings of a part of the item in every step.
+  std::vector<std::uint32_t> embeds_cumsum_;  // number of embeddings at positions [0, i]; empty: every position has one
 };
 
 // Input of an encoder, with the shape [2 * ModelInfo::encoder.num_positions][num_features].

@@ -1,7 +1,6 @@
 #pragma once
-// One option as data. Tables of these rows (core_option_table.h, engine_option_table.h, server_option_table.h) are the only place that
-// describes an option. From them come the flags of the command line, the keywords of Python, the checks of ranges, the names in errors, and
-// docs/options.md.
+// Describes one option as data. The tables of these rows (core_option_table.h, engine_option_table.h, server_option_table.h) are the only
+// source of the flags of the command line, the keywords of Python, the range checks, the names in errors, and docs/options.md.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -41,56 +40,57 @@ constexpr const char* title_of(OptionGroup group) {
 
 enum class OptionKind : std::uint8_t {
   plain,
-  bytes,            // a user may also write "512MiB"
+  bytes,            // a size in bytes, which a user may also write as "512MiB"
   share,            // a fraction, at most 1
   seconds,          // a number of seconds
   existing_folder,  // a folder that must exist
-  parsed,           // the front end adds the flag by hand
+  parsed,           // a front end parses the value and adds the flag itself
 };
 
-// Bounds of a number, both included.
+// Bounds of a number; both are allowed values.
 struct OptionRange {
   std::uint64_t low = 0, high = 0;
 };
 
-// The value of an option in its struct.
+// A pointer to the option's member in its struct.
 using OptionValue =
     std::variant<bool*, std::uint16_t*, std::uint32_t*, std::uint64_t*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
                  KvDtype*, std::optional<MambaCacheMode>*, HashAlgorithm*, SchedulingPolicy*, SwapChoice*, KvLoadFailurePolicy*,
                  WeightQuantisation*, ActivationMode*, KernelIsa*, DecisionProfile*, KvRole*>;
 
-// Returns the keyword of a flag: kv_swap for --kv-swap.
+// Returns the Python keyword of a flag: "kv_swap" for "--kv-swap".
 inline std::string keyword_of(std::string_view flag) {
   std::string keyword(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
   std::ranges::replace(keyword, '-', '_');
   return keyword;
 }
 
-// Describes an option. Its member is in Option.
+// Describes an option, except for its member, which is in Option.
 struct OptionInfo {
-  // The flag with its dashes. Without them, and with underscores, it is the keyword in Python. Empty: a user cannot set the option.
+  // The flag with its dashes. The Python keyword is the flag without leading dashes and with underscores. Empty: a user cannot set the
+  // option.
   std::string_view flag = {};
   std::string_view field = {};  // name in errors, and in quire.CoreConfig; empty: the keyword
   OptionGroup group = OptionGroup::advanced;
   OptionKind kind = OptionKind::plain;
-  std::string_view type = {};                  // of the value, in --help; empty: the name of the C++ type
-  std::string_view shown_default = {};         // of a size, in --help; empty: the help text has it
-  std::optional<OptionRange> range = {};       // in an engine or server; empty: any value, or bounds that depend on other options
-  std::optional<OptionRange> core_range = {};  // in CoreConfig
-  std::string_view needs = {};                 // a flag that must be given, too
+  std::string_view type = {};                  // type of the value in --help; empty: the name of the C++ type
+  std::string_view shown_default = {};         // default of a size in --help; empty: the help text states it
+  std::optional<OptionRange> range = {};       // bounds in an engine or server; empty: any value, or bounds that depend on other options
+  std::optional<OptionRange> core_range = {};  // bounds in CoreConfig
+  std::string_view needs = {};                 // another flag that is required with this one
   bool can_be_negated = false;                 // there is also a flag --no-...
-  bool separated_by_commas = false;            // a list; otherwise its flag is repeated
+  bool separated_by_commas = false;            // the flag takes a list; otherwise a list is given by repeating the flag
   const char* env = "";                        // environment variable that sets the flag
-  std::string_view help = {};                  // as in --help, where other options are flags
-  std::string_view note = {};                  // in docs/options.md, for a field of CoreConfig or ServerOptions
+  std::string_view help = {};                  // text for --help, where other options are named by their flags
+  std::string_view note = {};                  // note in docs/options.md for a field of CoreConfig or ServerOptions
 
-  // Returns the name of the option in errors.
+  // Returns the name that errors use for the option.
   [[nodiscard]] std::string name() const { return field.empty() ? keyword_of(flag) : std::string(field); }
 };
 
 template <class Options>
 struct Option {
-  OptionValue (*value)(Options&);  // nullptr: not a scalar; each front end sets it in a separate way
+  OptionValue (*value)(Options&);  // returns a pointer to the member; nullptr: not a scalar, so each front end sets it itself
   OptionInfo info;
 };
 
@@ -100,13 +100,13 @@ template <class Class, class Member>
 struct ClassOf<Member Class::*> {
   using Type = Class;
 };
-// Returns a pointer to the member, for the rows of a table.
+// Returns a pointer to the member of `options`, for the rows of a table.
 template <auto kMember>
 OptionValue member(typename ClassOf<decltype(kMember)>::Type& options) {
   return &(options.*kMember);
 }
 
-// Returns `text` with a keyword in place of each flag.
+// Returns `text` with each flag replaced by its Python keyword.
 inline std::string with_keywords(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -120,7 +120,7 @@ inline std::string with_keywords(std::string_view text) {
   return out;
 }
 
-// A value of an enumeration that a user writes as a word.
+// A value of an enumeration, and the word that a user writes for it.
 template <class Enum>
 struct Word {
   std::string_view text;

@@ -1,6 +1,7 @@
 #pragma once
-// Sampling parameters: how the next token is chosen. Field names and ranges are as in the OpenAI API and in vLLM's SamplingParams. Values,
-// copied with the request; a plan points to the engine's copy. validate() has no state and may be called on any thread.
+// Sampling parameters, which control how the next token is chosen. Field names and ranges are as in the OpenAI API and in vLLM's
+// SamplingParams. The parameters are values that are copied with the request; a plan points to the engine's copy. validate() has no state
+// and may be called on any thread.
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -23,16 +24,16 @@ struct RepetitionDetection {
   friend bool operator==(const RepetitionDetection&, const RepetitionDetection&) = default;
 };
 
-// Rules for models that write timestamps with their text, such as Whisper. Tokens from first_time on are timestamps, each a step later than
-// the one before it. A text begins and ends with a timestamp, and timestamps never decrease. If all timestamps together are likelier than
-// the likeliest text token, a timestamp is sampled (openai-whisper's ApplyTimestampRules). Off if first_time is 0.
+// Rules for models that write timestamps with their text, such as Whisper (openai-whisper's ApplyTimestampRules). Off if first_time is 0.
+// Tokens from first_time on are timestamps; each is one step later than the token before it. A text begins and ends with a timestamp, and
+// timestamps never decrease. If all timestamps together are more probable than the most probable text token, a timestamp is sampled.
 struct TimestampRules {
   TokenId first_time = 0;
-  TokenId end = 0;                   // ends the answer; below first_time, and neither text nor a timestamp
+  TokenId end = 0;                   // token that ends the answer; below first_time, and neither text nor a timestamp
   std::uint32_t max_first = 0;       // latest first timestamp, in steps
   bool has_timestamps = true;        // false: no timestamp is sampled
   std::vector<TokenId> not_first{};  // tokens that never begin a text
-  // Outputs before the text: the i-th output is the likeliest token of begins[i]. No entry is empty.
+  // Allowed outputs before the text: the i-th output is the most probable token of begins[i]. No entry is empty.
   std::vector<std::vector<TokenId>> begins{};
 
   friend bool operator==(const TimestampRules&, const TimestampRules&) = default;
@@ -43,33 +44,33 @@ struct QUIRE_API SamplingParams {
   float temperature = 1.0F;         // 0 is greedy; [0, 2]
   float top_p = 1.0F;               // (0, 1]
   std::int32_t top_k = 0;           // 0 is off
-  float min_p = 0.0F;               // [0, 1], relative to the likeliest token
+  float min_p = 0.0F;               // [0, 1], relative to the probability of the most probable token
   float repetition_penalty = 1.0F;  // > 0; over prompt and output
   float presence_penalty = 0.0F;    // [-2, 2]; over output
   float frequency_penalty = 0.0F;   // [-2, 2]; over output
-  // Equal seed, prompt and parameters give equal tokens, whatever other requests run. nullopt: made from the engine's seed and the
-  // request's id.
+  // Seed of the request. Equal seed, prompt and parameters give equal tokens, whatever other requests run. nullopt: the seed is made from
+  // the engine's seed and the request's id.
   std::optional<std::uint64_t> seed;
   std::optional<std::uint32_t> logprobs;  // number of alternatives to the sampled token, at most 20
-  // Number of alternatives to each token of the prompt except the first. The request does not read the prefix cache: its whole prompt is
-  // computed.
+  // Number of alternatives to each token of the prompt except the first. Such a request does not use hits of the prefix cache: its whole
+  // prompt is computed.
   std::optional<std::uint32_t> prompt_logprobs;
-  // Reports the experts that each token goes through (RequestOutput::prompt_experts, routed_experts). The request does not read the prefix
-  // cache, either.
+  // Reports the MoE experts that compute each token (RequestOutput::prompt_experts, routed_experts). Such a request does not use hits of
+  // the prefix cache, either.
   bool routed_experts = false;
-  // Added to the logit of each token, before temperature and filters.
+  // Values that are added to the logits of tokens before temperature and filters.
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::uint32_t max_tokens = 16;
-  std::uint32_t min_tokens = 0;         // EOS and stop ids are masked before this many outputs
+  std::uint32_t min_tokens = 0;         // EOS and stop ids are masked until the answer has this many tokens
   std::vector<TokenId> stop_token_ids;  // in addition to the model's EOS ids
   bool ignore_eos = false;
-  std::vector<TokenId> allowed_token_ids{};       // only these are sampled; empty: all
+  std::vector<TokenId> allowed_token_ids{};       // only these tokens are sampled; empty: all tokens
   std::vector<std::vector<TokenId>> bad_words{};  // sequences of output tokens that are never completed; none is empty
   TimestampRules timestamps{};
   RepetitionDetection repetition{};  // 0 <= min_pattern_tokens <= max_pattern_tokens <= 256; min_count 2 to 1024 if it is on
   PoolingParams pooling{};           // for a request that samples no tokens (EngineRequest::pooling)
 
-  // Returns an error that names the field, if a field is out of its range.
+  // Returns an error that names the field, if a field is out of range.
   [[nodiscard]] Result<void> validate() const;
 };
 
@@ -77,10 +78,10 @@ struct QUIRE_API SamplingParams {
 struct TokenLogprob {
   TokenId token = 0;
   float logprob = 0.0F;    // natural logarithm, of the raw model distribution (before temperature and filters)
-  std::uint32_t rank = 0;  // 1 is the likeliest
+  std::uint32_t rank = 0;  // 1: the most probable token
 };
 
-// Log probabilities at one position: first the sampled token (or the prompt's), then the likeliest ones in order.
+// Log probabilities at one position: first the sampled token (or the prompt's token), then the most probable tokens in order.
 struct PositionLogprobs {
   std::vector<TokenLogprob> entries;
 };

@@ -1,11 +1,11 @@
 #pragma once
-// Transfers that a plan begins between KV blocks and another tier, and their completions.
+// Transfers between KV blocks and another tier, which begin with a plan, and their completions.
 //
 // States of a transfer, and the call that moves it there:
-//   open  a plan names it                                   TransferList::add, for a connector
-//   over  the transport has reported that, and the outcome  the result of that plan or of a later one, through Core::apply()
+//   open  the transfer is part of a plan          TransferList::add, for a connector
+//   over  the transport has reported the outcome  the result of that plan or of a later one, through Core::apply()
 //
-// Values with views, used on the core's thread. A transport reads a transfer on other threads until it has reported that it is over.
+// Values with views, used on the core's thread. A transport reads a transfer on other threads until it has reported the outcome.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,25 +24,25 @@ enum class TransferDirection : std::uint8_t {
 
 // The work that must not begin before the transfer is over.
 enum class TransferNeed : std::uint8_t {
-  nothing,        // a store, or a load that its request waits for (ExternalMatch::load_async)
+  nothing,        // a store, or a load for which its request waits (ExternalMatch::load_async)
   step,           // the forward pass of this plan
   layer_by_layer  // layer i of the forward pass of this plan needs layer i of the blocks
 };
 
-// Moves blocks between the KV cache and the slots of a tier.
+// A transfer of blocks between the KV cache and the slots of a tier.
 struct Transfer {
   TransferId id;
   RequestId request;  // the request that the transfer is for
   TransferDirection direction = TransferDirection::load;
   TransferNeed need = TransferNeed::nothing;
   std::uint32_t group = 0;                // cache group
-  std::uint32_t tier = 0;                 // tier of the slots, if an engine has several
+  std::uint32_t tier = 0;                 // tier that contains the slots, if an engine has several tiers
   std::span<const BlockId> blocks;        // each block once
-  std::span<const std::uint64_t> places;  // parallel to `blocks`: the slot of each, in the connector's numbers
+  std::span<const std::uint64_t> places;  // parallel to `blocks`: each block's slot, as a number of the connector
 };
 
-// Transfer::tier of the core's own transfers, which move blocks of preempted requests (SwapOptions). Their slots are numbered from 0 to
-// num_swap_slots - 1.
+// Transfer::tier of the core's own transfers, which move blocks of preempted requests (SwapOptions). Their slots are 0 to num_swap_slots -
+// 1.
 inline constexpr std::uint32_t kSwapTier = UINT32_MAX;
 
 enum class TransferOutcome : std::uint8_t { done, failed };
@@ -52,7 +52,7 @@ struct TransferCompletion {
   TransferId transfer;
   TransferOutcome outcome = TransferOutcome::done;
   std::uint64_t bytes = 0;                // bytes moved
-  double seconds = 0.0;                   // since its beginning
+  double seconds = 0.0;                   // since the transfer began
   std::span<const BlockId> bad_blocks{};  // failed load: blocks without valid content; empty: all blocks of the transfer
 };
 
@@ -60,8 +60,8 @@ struct TransferCompletion {
 class TransferList {
  public:
   // Adds a transfer to the plan and returns its id. `transfer.id` is ignored; the views are copied. Returns nullopt if
-  // CoreLimits::max_open_transfers transfers are open. It also does so for a store while a load that the step in flight needs is not over.
-  // The connector may then ask again with the next plan, or never.
+  // CoreLimits::max_open_transfers transfers are open, or for a store while a load that the step in flight needs is not over. After
+  // nullopt, the connector may try again with a later plan.
   virtual std::optional<TransferId> add(const Transfer& transfer) = 0;
 
  protected:

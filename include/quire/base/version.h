@@ -1,5 +1,5 @@
 #pragma once
-// The project's version; the build checks that CMakeLists.txt says the same.
+// The version of quire. The build checks that CMakeLists.txt has the same version.
 #include <string_view>
 
 namespace quire {

@@ -20,7 +20,8 @@ class value;
 
 namespace quire {
 
-// Limits of one rendering. Every loop, call and copy counts, so a runaway template ends with `too_large`.
+// Limits of one rendering. The work of every loop, call and copy counts, so a template that would never end stops with the error
+// `too_large`.
 struct TemplateLimits {
   std::uint64_t max_steps = 5'000'000;                           // evaluated expressions, statements and copied elements
   std::uint64_t max_output_bytes = std::uint64_t{16} << 20;      // limit for the rendered text and each intermediate text
@@ -28,12 +29,11 @@ struct TemplateLimits {
   std::uint32_t max_depth = 400;                                 // nested statements, expressions and macro calls
 };
 
-// Options of one rendering.
 struct TemplateOptions {
   // Local wall-clock time in seconds since 1970-01-01, for strftime_now. Absent: strftime_now is undefined, as in older transformers.
   std::optional<std::int64_t> now_s;
   TemplateLimits limits;
-  // Checked every few thousand steps; null: never. Its exceptions propagate through render().
+  // Called every few thousand steps; null: never called. render() lets its exceptions through.
   const CancellationPoint* cancellation = nullptr;
 };
 

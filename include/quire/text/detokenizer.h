@@ -10,14 +10,13 @@
 
 namespace quire {
 
-// Options of a Detokenizer.
 struct DetokenizerOptions {
-  bool skip_special = true;    // control tokens produce no text
+  bool skip_special = true;    // leave control tokens out of the text
   bool start_of_text = false;  // the stream does not continue a prompt, so SentencePiece's first space is removed
 };
 
 // Converts tokens to text. A character may consist of several tokens: its bytes are held back until it is complete. At most 3 bytes are
-// held, so the text is late by less than one character.
+// held back, so the text is never more than one character late.
 class QUIRE_API Detokenizer {
  public:
   // `tokenizer` must outlive the detokenizer.

@@ -18,30 +18,28 @@
 
 namespace quire {
 
-// Options of encode().
 struct EncodeOptions {
   bool add_special = true;     // add beginning- and end-of-sequence ids, if the model uses them
-  bool parse_special = false;  // control tokens in the text become their ids; user-defined tokens always do
-  std::size_t max_tokens = std::numeric_limits<std::size_t>::max();  // more tokens are an error, detected soon after the limit
-  // Checked between parts of a text; null: never. Its exceptions propagate through encode().
+  bool parse_special = false;  // control tokens in the text become their ids; user-defined tokens always become their ids
+  std::size_t max_tokens = std::numeric_limits<std::size_t>::max();  // a text with more tokens is an error
+  // Called between parts of a text; null: never called. encode() lets its exceptions through.
   const CancellationPoint* cancellation = nullptr;
 };
 
-// A model's tokenizer.
 class QUIRE_API Tokenizer {
  public:
-  // Creates a tokenizer. Errors: `unsupported` (this build does not know the algorithm or pre-tokenizer, which is named), `corrupt`
-  // (contradictory lists).
+  // Creates a tokenizer. Errors: `unsupported` (this build does not support the algorithm or the pre-tokenizer; the message names it),
+  // `corrupt` (the lists of `spec` contradict each other).
   static Result<std::unique_ptr<const Tokenizer>> create(const TokenizerSpec& spec);
 
   virtual ~Tokenizer() = default;
 
-  // Returns the ids that Hugging Face `tokenizers` gives. Bytes that are not UTF-8 become U+FFFD, as with Python's
+  // Returns the token ids that Hugging Face `tokenizers` returns for the text. Bytes that are not UTF-8 become U+FFFD, as with Python's
   // bytes.decode(errors="replace"). O(n log n). Error: `too_large`: the text has 1 GiB or more, or gives more than options.max_tokens ids.
   [[nodiscard]] virtual Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  // Returns the text of the tokens. It is always valid UTF-8: other bytes become U+FFFD. Ids outside the vocabulary are ignored.
-  // SentencePiece's space before the first word is removed. `skip_special` omits control tokens.
+  // Returns the text of the tokens as valid UTF-8: invalid bytes become U+FFFD. Ids outside the vocabulary are ignored. SentencePiece's
+  // space before the first word is removed. With `skip_special`, control tokens are omitted.
   [[nodiscard]] virtual std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const = 0;
 
   // Returns the exact bytes of a token, possibly only part of a character; empty for an id outside the vocabulary. The view is valid as
@@ -51,18 +49,18 @@ class QUIRE_API Tokenizer {
   // Returns the size in bytes of the longest token.
   [[nodiscard]] virtual std::size_t max_token_bytes() const = 0;
 
-  // Returns the id of the token with this text ("<|im_end|>", " the").
+  // Returns the id of the token with this text ("<|im_end|>", " the"); nullopt: no token has the text.
   [[nodiscard]] virtual std::optional<TokenId> find(std::string_view token_text) const = 0;
 
-  // Returns whether it is a control or unknown token, which is not part of the answer's text.
+  // Returns whether the token is a control token or the unknown token. Such a token is not part of the answer's text.
   [[nodiscard]] virtual bool is_special(TokenId token) const = 0;
 
   [[nodiscard]] virtual std::uint32_t vocab_size() const = 0;
   [[nodiscard]] virtual std::optional<TokenId> bos() const = 0;
   [[nodiscard]] virtual std::optional<TokenId> eos() const = 0;
-  // Returns all ids that end a generation, sorted.
+  // Returns all ids that end a generation, in ascending order.
   [[nodiscard]] virtual std::span<const TokenId> eog() const = 0;
-  // Returns whether a text's first space is removed (SentencePiece); see DetokenizerOptions::start_of_text.
+  // Returns whether decode() removes the first space of a text (SentencePiece); see DetokenizerOptions::start_of_text.
   [[nodiscard]] virtual bool strips_leading_space() const = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Makes broken UTF-8 valid like Python's bytes.decode("utf-8", errors="replace"): one U+FFFD per maximal part that could begin a character
-// (Unicode, chapter 3.9, table 3-7).
+// Replaces invalid bytes in UTF-8 text as Python's bytes.decode("utf-8", errors="replace") does: each maximal sequence that could begin a
+// character becomes one U+FFFD (Unicode, chapter 3.9, table 3-7).
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -2,11 +2,11 @@
 
     vllm serve MODEL --scheduler-cls quire.vllm.Scheduler
 
-`quire.vllm.ShadowScheduler` runs the core next to vLLM's scheduler and only compares. `quire.vllm.Connector` is a KV connector for vLLM's
-scheduler or quire's.
+`quire.vllm.ShadowScheduler` runs the core next to vLLM's scheduler and only compares both. `quire.vllm.Connector` is a KV connector for
+vLLM's scheduler or quire's.
 
-There is one adapter per vLLM version. Under a version without an adapter the scheduler is refused; the shadow compares with the decisions
-of the nearest version, and logs that.
+Each supported version of vLLM has an adapter. With another version, the scheduler refuses to start; the shadow uses the decisions of the
+nearest version and logs this.
 """
 
 import importlib
@@ -23,7 +23,8 @@ def _numbers(version: str) -> tuple:
 
 
 def nearest(version: str) -> str:
-    """Returns the newest version with an adapter that is not newer than `version`, or else the oldest version with an adapter."""
+    """Returns the newest version with an adapter that is not newer than `version`. If none exists, returns the oldest version with an
+    adapter."""
     older = [known for known in _ADAPTERS if _numbers(known) <= _numbers(version)]
     return max(older, key=_numbers) if older else min(_ADAPTERS, key=_numbers)
 
@@ -54,7 +55,7 @@ def _shadow_class():
 
 
 def __getattr__(name: str):
-    if name == "ShadowScheduler":  # imported on first use: only this class needs vLLM's own scheduler
+    if name == "ShadowScheduler":  # imported on first use, because only this class needs vLLM's own scheduler
         return _shadow_class()
     if name == "Scheduler":
         if _VERSION not in _ADAPTERS:
@@ -70,12 +71,12 @@ def __getattr__(name: str):
 
 
 def is_served() -> bool:
-    """Returns whether there is an adapter for exactly this version."""
+    """Returns whether an adapter exists for exactly the installed version."""
     return _VERSION in _ADAPTERS
 
 
 def scheduler_for_shadow():
-    """Returns the class that the shadow runs next to vLLM's own scheduler."""
+    """Returns the class of quire's scheduler that the shadow runs next to vLLM's own scheduler."""
     return _module_for(_VERSION if _VERSION in _ADAPTERS else nearest(_VERSION)).Scheduler
 
 

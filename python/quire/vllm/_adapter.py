@@ -1,7 +1,8 @@
 """The parts of quire.vllm.Scheduler that are the same under every version of vLLM, for synchronous and asynchronous scheduling.
 
-The core decides. This file converts its decisions to vLLM's objects, and passes its questions to vLLM's connectors, grammars and
-publishers. A version (v0_19.py, v0_32.py) is a class that states its decision profile, what it refuses, and which objects differ.
+The core decides. This file converts the core's decisions to vLLM's objects, and passes its calls to vLLM's connectors, grammars and
+publishers. For each version (v0_19.py, v0_32.py), a class states the decision profile, the unsupported configurations, and the objects that
+differ.
 """
 
 import random
@@ -29,7 +30,7 @@ from quire.vllm._setup import attach_vllm_objects, bind_block_pool, read_encoder
 from quire.vllm._scheduler_views import SchedulerViews
 from quire.vllm._views import KvCacheManager
 
-logger = init_logger("vllm.quire")  # below vLLM's logger, which has the handlers
+logger = init_logger("vllm.quire")  # child of vLLM's logger, which has the handlers
 
 _STATUSES = [
     RequestStatus.WAITING,
@@ -53,11 +54,11 @@ _PAUSE = dict(zip(quire.PauseState, PauseState))
 class Adapter(SchedulerViews, SchedulerInterface):
     """vLLM's scheduler with quire's core: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`.
 
-    `kv_cache_manager` and the properties of SchedulerViews are snapshots for reading; changing them changes nothing.
+    `kv_cache_manager` and the properties of SchedulerViews are snapshots; changes to them have no effect.
     """
 
     decisions: quire.DecisionProfile
-    hooks: type  # answers the core's questions; _hooks.py
+    hooks: type  # class of the object that the core calls; see _hooks.py
 
     def __init__(
         self,
@@ -89,18 +90,18 @@ class Adapter(SchedulerViews, SchedulerInterface):
         self._attach_objects(mm_registry)
         self._core_config = core_config(self)
         self._core_config.validate()
-        self._plan_output = None  # SchedulerOutput of the plan that is being made, after the connector was shown it
-        self._worker_output = None  # KVConnectorOutput of the step that is being applied
-        self._idle = []  # (outputs by client, (finished sets, statistics, events)) of skipped idle steps, for the next outputs
+        self._plan_output = None  # SchedulerOutput of the plan in progress, after the connector has received it
+        self._worker_output = None  # KVConnectorOutput of the step whose result is being applied
+        self._idle = []  # (outputs by client, (finished sets, statistics, events)) of skipped idle steps, to be merged into the next result
         self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
         self.bind_connector()
         logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
 
     def take_version_arguments(self, given: dict, block_size: int) -> None:
-        """Removes the arguments from `given` that only this version's scheduler has."""
+        """Removes from `given` the arguments that only this version's scheduler has."""
 
     def version_options(self) -> dict:
-        """Returns options of the core that only newer versions have."""
+        """Returns the core's options that only this version has."""
         return {}
 
     def bind_connector(self) -> None:
@@ -108,27 +109,27 @@ class Adapter(SchedulerViews, SchedulerInterface):
         bind_block_pool(self)
 
     def check_supported(self) -> None:
-        """Refuses configurations for which this version has no decisions."""
+        """Refuses configurations that this version does not support."""
 
     def describe_groups(self) -> None:
-        """Records what events report about the cache groups."""
+        """Stores what events report about the cache groups."""
 
     def bridge_options(self) -> dict:
         """Returns the options of VllmBridge that differ between versions."""
         return {"uses_grammar_manager": False, "prefill_stats": None}
 
     def make_output(self, pieces) -> SchedulerOutput:
-        """Converts the pieces of a plan (_core.VllmBridge.schedule) to vLLM's object."""
+        """Converts the parts of a plan (_core.VllmBridge.schedule) to vLLM's object."""
         raise NotImplementedError
 
     def _attach_objects(self, mm_registry) -> None:
-        """Attaches the objects that answer the core, and reads the budgets of the encoder."""
+        """Attaches the objects that the core calls, and reads the budgets of the encoder."""
         read_encoder_budget(self, mm_registry, mm_registry.supports_multimodal_inputs(self.vllm_config.model_config))
         attach_vllm_objects(self)
 
     @cached_property
     def _native(self) -> _core.VllmBridge:
-        # The bridge is made on first use: vLLM chooses the root of all block hashes after it has made the scheduler.
+        # The bridge is created on first use, because vLLM chooses the root of all block hashes after it has created the scheduler.
         root = getattr(kv_cache_utils, "NONE_HASH", None)
         if root is not None:
             self._core_config.root_hash = bytes(root)
@@ -211,7 +212,7 @@ class Adapter(SchedulerViews, SchedulerInterface):
         finally:
             self._worker_output = None
         for ended, idle in self._idle:
-            for client, made in ended.items():  # requests whose grammar failed
+            for client, made in ended.items():  # requests whose grammar has failed
                 by_client.setdefault(client, []).extend(made)
             finished, stats, events = self._merged_results(idle, (finished, stats, events))
         self._idle.clear()
@@ -231,7 +232,7 @@ class Adapter(SchedulerViews, SchedulerInterface):
         return outputs
 
     def _apply_idle_step(self) -> None:
-        """Applies an empty result for the oldest step, which scheduled nothing: its result will not come, and vLLM does not miss it."""
+        """Applies an empty result for the oldest step, which scheduled nothing. Workers return no result for such a step."""
         nothing = ({}, {}, [], None, {}, None, None, None, None, None)
         by_client, *told = self._native.update(*nothing, time.monotonic(), self._random())
         self._idle.append((by_client, told))
@@ -244,17 +245,17 @@ class Adapter(SchedulerViews, SchedulerInterface):
         return finished, merged_stats(earlier[1], later[1]), [*(earlier[2] or ()), *(later[2] or ())]
 
     def connector_stats_before_update(self, worker):
-        """Returns the connector's statistics, if this version asks before the step's results are applied."""
+        """Returns the connector's statistics if this version asks for them before the step's results are applied."""
         stats = worker.kv_connector_stats if worker else None
         if stats and self.connector:
-            self._native.requests()  # the connector may read requests that it holds
+            self._native.requests()  # the connector may read requests to which it has references
             own = self.connector.get_kv_connector_stats()
             if own:
                 stats = stats.aggregate(own)
         return stats
 
     def connector_stats_after_update(self, worker, stats):
-        """Returns the connector's statistics, if this version asks after the step's results are applied."""
+        """Returns the connector's statistics if this version asks for them after the step's results are applied."""
         return stats
 
     def _publish(self, events) -> None:
@@ -315,7 +316,7 @@ class Adapter(SchedulerViews, SchedulerInterface):
         name = session.request_id
         if session.streaming_queue is None:
             raise ValueError(f"request_id: {name} already exists; use a different id for each request")
-        if RequestStatus.is_finished(session.status):  # a transfer still holds its blocks; the input has no effect
+        if RequestStatus.is_finished(session.status):  # a transfer still holds the session's blocks; the input has no effect
             session.streaming_queue.append(update)
             return
         waits = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
@@ -366,7 +367,7 @@ class Adapter(SchedulerViews, SchedulerInterface):
         return self._native.reset_connector_cache()
 
     def reset_without_connector(self) -> bool:
-        """Returns the result of a reset of the connector's cache if there is no connector."""
+        """Returns the result of a reset of the connector's cache when no connector exists."""
         logger.warning("reset_connector called but no KV connector is configured.")
         return False
 
@@ -397,12 +398,12 @@ class Adapter(SchedulerViews, SchedulerInterface):
 
     @connector.setter
     def connector(self, connector) -> None:
-        """Tests and plug-ins replace the connector. The core decides differently with and without a connector, so one can be added or
-        removed only while there are no requests."""
+        """Tests and plug-ins replace the connector. The core's decisions depend on whether a connector exists, so it can be added or
+        removed only while no requests exist."""
         had = getattr(self, "_connector", None) is not None
         if "_native" in self.__dict__ and had != (connector is not None):
             if self._native.stale_requests():
                 raise RuntimeError("connector: can be added or removed only while the scheduler has no requests; it can be replaced at any time")
-            del self._native  # made again on first use, with an empty cache
+            del self._native  # created again on first use, with an empty cache
         self._connector = connector
-        self._has_block_hashes = self.cache_config.enable_prefix_caching or connector is not None  # vLLM's requests have a block hasher then
+        self._has_block_hashes = self.cache_config.enable_prefix_caching or connector is not None  # then vLLM's requests have hashes

@@ -1,4 +1,4 @@
-"""quire's half of the shadow: its scheduler with stand-ins for the objects that answer it, and copies of its inputs."""
+"""quire's side of the shadow: its scheduler with stand-ins for connectors and grammars, and copies of its inputs."""
 
 import copy
 import dataclasses
@@ -14,10 +14,11 @@ from quire.vllm._replay import Answers, ReplayConnector, ReplayEncoderConnector,
 
 @functools.cache
 def compared_scheduler_class():
-    """Makes the class on first use: it may fail under a version of vLLM without an adapter, and vLLM must run all the same."""
+    """Returns the class. It is defined on first use, because this may fail under a version of vLLM without an adapter, and vLLM must run
+    nevertheless."""
 
     class ComparedScheduler(scheduler_for_shadow()):
-        """quire's scheduler with stand-ins for the objects that answer it."""
+        """quire's scheduler with stand-ins for connectors and grammars."""
 
         def __init__(self, theirs, answers: Answers, **arguments):
             self._vllm_scheduler = theirs
@@ -30,9 +31,9 @@ def compared_scheduler_class():
             self.check_supported()
             self.max_num_encoder_input_tokens = theirs.max_num_encoder_input_tokens
             self.encoder_cache_size = theirs.encoder_cache_manager.cache_size
-            self.kv_metrics_sample = 0.0  # which blocks are sampled is random
+            self.kv_metrics_sample = 0.0  # off, because the sampled blocks are random
             self.connector = None if theirs.connector is None else ReplayConnector(self._answers)
-            if hasattr(theirs.connector, "requires_kv_delivery"):  # vLLM 0.32.0 asks it once
+            if hasattr(theirs.connector, "requires_kv_delivery"):  # vLLM 0.32.0 calls it once
                 self._answers.note("delivery", "", theirs.connector.requires_kv_delivery)
             self.ec_connector = None if theirs.ec_connector is None else ReplayEncoderConnector(self._answers)
             self.perf_metrics = None
@@ -45,7 +46,7 @@ def compared_scheduler_class():
 
 
 class Grammar:
-    """A request's structured output for quire's half: it becomes ready when vLLM's scheduler has found it ready."""
+    """A request's structured output in quire's scheduler. It becomes ready when vLLM's scheduler has found it ready."""
 
     def __init__(self, shadow, request):
         self._shadow = shadow
@@ -55,7 +56,7 @@ class Grammar:
     @property
     def grammar(self):
         theirs = self._request.structured_output_request.grammar if not self._ready else None
-        if isinstance(theirs, Exception):  # vLLM 0.32.0 ends such a request
+        if isinstance(theirs, Exception):  # vLLM 0.32.0 ends a request with such a grammar
             return theirs
         if not self._ready and self._request.status != RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
             self._ready = True
@@ -83,7 +84,7 @@ def copied_request(shadow, request: Request) -> Request:
 
 
 def copied_result(output):
-    """Returns a copy: vLLM's scheduler cuts the rows of sampled tokens and adds to the connector's statistics."""
+    """Returns a copy, because vLLM's scheduler shortens the rows of sampled tokens and adds to the connector's statistics."""
     worker = output.kv_connector_output
     own = None if worker is None else dataclasses.replace(worker, kv_connector_stats=None)
     return dataclasses.replace(output, sampled_token_ids=[list(row) for row in output.sampled_token_ids or ()], kv_connector_output=own)

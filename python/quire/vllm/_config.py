@@ -1,7 +1,7 @@
-"""Converts vLLM's configuration to the core's. A configuration that cannot be served is refused here, with the reason.
+"""Converts vLLM's configuration to the core's. Refuses configurations that cannot be served, with the reason.
 
-Called once, in the process of vLLM's EngineCore, when its scheduler is made. An option that would change a decision and is not known to the
-core must be refused: a scheduler that silently decides differently from vLLM is worse than none.
+Called once, in the process of vLLM's EngineCore, when its scheduler is created. An option that would change a decision and that the core
+does not support must be refused, because otherwise the decisions would silently differ from vLLM's.
 """
 
 import quire
@@ -26,7 +26,7 @@ MAMBA_MODES = {"none": quire.MambaCacheMode.NONE, "all": quire.MambaCacheMode.AL
 
 
 class Unsupported(ValueError):
-    """quire.vllm.Scheduler cannot serve this configuration."""
+    """Raised if quire.vllm.Scheduler cannot serve this configuration."""
 
 
 def refuse(what: str, remedy: str):
@@ -44,7 +44,7 @@ def _mamba(spec, vllm_spec) -> None:
 
 
 def kv_spec(vllm_spec):
-    """Returns the core's spec for a vLLM KVCacheSpec. Layers of one type share the spec of the first layer."""
+    """Returns the core's spec for a vLLM KVCacheSpec. For layers of one type with different specs, returns the spec of the first layer."""
     name = type(vllm_spec).__name__
     if name == "UniformTypeKVCacheSpecs":
         return kv_spec(next(iter(vllm_spec.kv_cache_specs.values())))
@@ -115,7 +115,7 @@ def core_config(s) -> quire.CoreConfig:
         log_stats=s.log_stats,
         kv_metrics_sample=s.kv_metrics_sample,
         mamba_align=align,
-        # vLLM sets no limit; its engine keeps one step per pipeline stage, and one more with asynchronous scheduling.
+        # vLLM sets no limit. Its engine has one step in flight per pipeline stage, and one more with asynchronous scheduling.
         max_outstanding_plans=max(4, parallel.pipeline_parallel_size + 2),
         max_loras=s.lora_config.max_loras if s.lora_config else 0,
         max_encoder_tokens=s.max_num_encoder_input_tokens,

@@ -1,11 +1,11 @@
-"""quire.vllm.Connector: a KV connector of vLLM that stores KV blocks in host memory and in a folder below it; docs/vllm.md.
+"""quire.vllm.Connector: a KV connector for vLLM that stores KV blocks in host memory and in a folder; see docs/vllm.md.
 
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both",
       "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"cpu_bytes_to_use": 8000000000}}'
 
-It has features that a spec cannot add to OffloadingConnector: loads that are weighed against computing, shared between requests, begun
-before a request's turn, and awaited layer by layer. vLLM makes it for its scheduler and in each worker. _connector_vllm.py has the
-differences between versions of vLLM.
+Some of its features cannot be added to OffloadingConnector by a spec: loads that are begun only if they are faster than computing, that
+several requests share, that begin before a request's turn, or for which a step waits layer by layer. vLLM creates the connector for its
+scheduler and in each worker. _connector_vllm.py contains the differences between versions of vLLM.
 """
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -31,7 +31,7 @@ class Connector(ConnectorBase):
         else:
             self.worker_half = WorkerHalf(spec, kv_cache_config)
 
-    # Calls in the workers.
+    # Methods that vLLM calls in the workers.
 
     def register_kv_caches(self, kv_caches):
         self.worker_half.register_caches(canonical(self.worker_half.spec, self._kv_cache_config, kv_caches))
@@ -57,7 +57,7 @@ class Connector(ConnectorBase):
     def build_connector_worker_meta(self):
         return self.worker_half.take_meta()
 
-    # Calls in the scheduler.
+    # Methods that vLLM calls in the scheduler.
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         return self.scheduler_half.match(request, num_computed_tokens)

@@ -1,6 +1,6 @@
-"""Copies between a KV cache that is in host memory and the memory of the tier, for jobs of quire.vllm.Connector.
+"""Copies between a KV cache in host memory and the memory of the tier, for jobs of quire.vllm.Connector.
 
-Loads and stores have separate threads: a load never waits for a store.
+Loads and stores have separate threads, so that a load does not wait for a store.
 """
 
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from quire._core import BlockCopier
 from quire.vllm._connector_meta import Job
 
-_FIRST_PART = 1 << 40  # numbers of parts are above the numbers of jobs
+_FIRST_PART = 1 << 40  # numbers of parts are greater than all numbers of jobs
 
 
 @dataclass
 class EndedJob:
-    """A job that is over."""
+    """A job that has ended."""
 
     job: int
     is_successful: bool
@@ -22,7 +22,7 @@ class EndedJob:
 
 
 class HostCopies:
-    """Copies for jobs. `factor`: blocks of the cache per slot."""
+    """Executes copies for jobs. `factor`: blocks of the KV cache per slot."""
 
     def __init__(self, to_host: BlockCopier, to_device: BlockCopier, factor: int):
         self._to_host, self._to_device, self._factor = to_host, to_device, factor
@@ -38,8 +38,8 @@ class HostCopies:
         return True
 
     def load_parts(self, job: Job, num_tensors: int) -> list[int]:
-        """Begins one copy per tensor, in the order of the tensors, and returns their numbers for wait_loads(). The job is over when all
-        copies are."""
+        """Begins one copy per tensor, in the order of the tensors, and returns their numbers for wait_loads(). The job ends when all copies
+        have ended."""
         parts = []
         for tensor in range(num_tensors):
             self._last += 1
@@ -49,7 +49,8 @@ class HostCopies:
         return parts
 
     def _pages(self, job: Job) -> list[int]:
-        """Returns the job's pages in host memory. A load may begin in the middle of its first slot if the KV cache has the rest already."""
+        """Returns the job's pages in host memory. If the KV cache already has the first blocks of the first slot, the load begins after
+        them."""
         pages = [slot * self._factor + part for slot in job.slots for part in range(self._factor)]
         return pages[len(pages) - len(job.blocks) :]
 

@@ -1,19 +1,18 @@
-"""Compares the cost of a load with the cost of computing the same tokens, by recent measurements: the policy `measured` of
-quire.vllm.Connector.
+"""Decides whether a load is faster than computing the same tokens, from recent measurements: the policy `measured` of quire.vllm.Connector.
 
-A load is not begun if it would take longer. While one of the costs is not known, blocks are loaded. Measurements of loads expire, so blocks
-are loaded again after loads have been declined for a while: a tier that has become faster is noticed.
+A load is not begun if it would take longer. While a cost is unknown, blocks are loaded. Measurements of loads expire, so that blocks are
+loaded again some time after loads were declined, and a tier that has become faster is noticed.
 """
 
 import time
 
-STALE_S = 30.0  # a measured load counts for this time
-_SMOOTHING = 0.7  # weight of the old value at each new measurement
-_MIN_TOKENS = 32  # a step with fewer prompt tokens is not measured
+STALE_S = 30.0  # seconds after which a measurement of a load expires
+_SMOOTHING = 0.7  # weight of the old average when a measurement is added
+_MIN_TOKENS = 32  # steps with fewer prompt tokens are not measured
 
 
 class CostPerItem:
-    """Seconds per item, by the latest measurements."""
+    """Moving average of the seconds per item."""
 
     def __init__(self):
         self.seconds, self.at = None, 0.0
@@ -38,14 +37,14 @@ class LoadCosts:
         self._disk = (0, 0.0)
 
     def begin_step(self, step: int, num_tokens: int, num_prompt_tokens: int) -> None:
-        """Begins to measure a step that mostly computes prompts."""
+        """Begins to measure a step, if most of its tokens are prompt tokens."""
         if num_prompt_tokens >= _MIN_TOKENS and 2 * num_prompt_tokens >= num_tokens:
             self._steps[step] = (self._clock(), num_prompt_tokens)
 
     def end_step(self, step: int) -> None:
         now = self._clock()
         begin, num_tokens = self._steps.pop(step, (now, 0))
-        # A step that follows another step begins when that one is over.
+        # If the previous step has ended later than this one was begun, the time counts from that end.
         self._compute.add(num_tokens, now - max(begin, self._last_end), now)
         self._last_end = now
         for passed in [one for one in self._steps if one < step]:
@@ -60,8 +59,8 @@ class LoadCosts:
         self._disk = (number, seconds)
 
     def is_load_faster(self, num_tokens: int, num_blocks: int, num_below: int) -> bool:
-        """Returns whether a load is faster, or a cost is unknown. num_blocks are copied, including the loads in flight; num_below of them
-        must be read from disk first."""
+        """Returns whether a load is faster than computing, or a cost is unknown. num_blocks are copied, including the loads in flight;
+        num_below of them must be read from disk first."""
         now = self._clock()
         compute, copy, read = self._compute.known(now), self._copy.known(now, STALE_S), self._read.known(now, STALE_S)
         if compute is None or (copy is None and num_blocks > 0) or (read is None and num_below > 0):
@@ -70,7 +69,7 @@ class LoadCosts:
 
 
 class AlwaysLoad(LoadCosts):
-    """The policy `exact`: blocks that are stored are always loaded."""
+    """The policy `exact`: stored blocks are always loaded."""
 
     def is_load_faster(self, num_tokens, num_blocks, num_below):
         return True

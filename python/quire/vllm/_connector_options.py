@@ -1,10 +1,10 @@
-"""Checks the options of quire.vllm.Connector in kv_connector_extra_config. docs/vllm.md lists the options."""
+"""Checks the options of quire.vllm.Connector in kv_connector_extra_config, which docs/vllm.md describes."""
 
 from dataclasses import dataclass
 
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec, UniformTypeKVCacheSpecs
 
-# Options of OffloadingConnector with quire's spec, then the options of this connector with their defaults.
+# The options of OffloadingConnector with quire's spec, then the options of this connector with their defaults.
 _VLLM_OPTIONS = (
     "cpu_bytes_to_use",
     "block_size",
@@ -21,7 +21,7 @@ _INTEGER_OPTIONS = ("cpu_bytes_to_use", "block_size", "store_threshold", "max_tr
 
 @dataclass
 class Options:
-    """The options that OffloadingConnector's spec does not have."""
+    """The options that only this connector has."""
 
     policy: str
     join_loads: bool
@@ -50,7 +50,7 @@ def options_of(extra: dict) -> Options:
 
 
 def windows_of(vllm_config, kv_cache_config, extra: dict) -> list[int]:
-    """Returns for each cache group how many tokens a token attends to, itself included; 0: all. Refuses what cannot be served."""
+    """Returns the size of each cache group's window in tokens; 0 for full attention. Refuses unsupported groups."""
     groups, parallel = kv_cache_config.kv_cache_groups, vllm_config.parallel_config
     if parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size != 1:
         raise ValueError("quire.vllm.Connector does not support context parallelism, which spreads a context over ranks")
@@ -72,7 +72,7 @@ def _window_of(spec) -> int:
         if len(windows) == 1:
             return windows.pop()
     elif isinstance(spec, FullAttentionSpec):
-        return 0  # also if layers with a window are stored as if they had no window
+        return 0  # also for layers with a window that are stored as layers without one
     elif type(spec) is SlidingWindowSpec:
         return spec.sliding_window
     raise ValueError(f"quire.vllm.Connector does not support layers of {type(spec).__name__}; it supports full attention and sliding windows")

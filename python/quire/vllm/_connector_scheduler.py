@@ -1,9 +1,9 @@
-"""The scheduler's half of quire.vllm.Connector: it decides what is loaded for which request, and what is stored. It runs on the engine's
-thread, moves no bytes and waits for nothing.
+"""The scheduler side of quire.vllm.Connector: decides which blocks are loaded for which request, and which are stored. It runs on the
+engine's thread, moves no bytes and does not wait.
 
-The core's ledgers (quire.OffloadManager, quire.TieredOffload) decide which blocks host memory has and which are evicted. This file has the
-state of vLLM's OffloadingConnectorScheduler: which block of which request is where, and which jobs are in flight. A job ends here when all
-workers have reported its end; its blocks are found from then on.
+The core's ledgers (quire.OffloadManager, quire.TieredOffload) decide which blocks are in host memory and which are evicted. This file
+tracks what vLLM's OffloadingConnectorScheduler tracks: the blocks of each request, and the jobs in flight. A job has ended when all workers
+have reported its end; its blocks can be found from then on.
 """
 
 from collections import Counter
@@ -18,20 +18,20 @@ from quire.vllm._connector_vllm import ConnectorStats
 from quire.vllm._offload_checks import DiskProblemLogger
 
 NULL_BLOCK = 0
-_MAX_FAILED_LOADS = 2  # failed loads of a request; no third load is begun
-_MAX_EARLY_PER_STEP = 4  # queued requests that are examined per step before their turn
+_MAX_FAILED_LOADS = 2  # after this many failed loads, nothing more is loaded for the request
+_MAX_EARLY_PER_STEP = 4  # maximum number of queued requests that a step examines before their turn
 
 
 def _wants_all_computed(request) -> bool:
-    """Returns whether every token must be computed: log probabilities of a prompt need computed rows."""
+    """Returns whether every token must be computed, because log probabilities of the prompt need them."""
     return bool(getattr(request, "skip_reading_prefix_cache", False))
 
 
 @dataclass
 class TrackedRequest:
     request: object
-    blocks: list  # by group, the blocks of its table, including blocks that a window has passed
-    next_stored: int = 0  # the first offloaded block that was not considered yet
+    blocks: list  # by group: the blocks of the request's table, including blocks that a window has passed
+    next_stored: int = 0  # the first offloaded block without a decision
     loads: set = field(default_factory=set)  # jobs
     stores: set = field(default_factory=set)
     num_failed: int = 0
@@ -43,10 +43,10 @@ class InFlightJob:
     job: Job
     tracked: TrackedRequest
     keys: list[bytes]
-    remaining: int  # workers that have not ended it
+    remaining: int  # number of workers in which the job has not ended
     is_load: bool
     bad: set = field(default_factory=set)  # blocks that could not be loaded
-    has_failed_entirely: bool = False  # a load that failed as a whole: its request starts from scratch
+    has_failed_entirely: bool = False  # the load failed as a whole: its request starts from scratch
 
 
 class SchedulerHalf:
@@ -56,7 +56,7 @@ class SchedulerHalf:
         self.has_disk = hasattr(self.native, "bring_up")
         self._num_workers = spec.vllm_config.parallel_config.world_size
         self._block_size, self._factor = spec.gpu_block_size[0], spec.block_size_factor
-        self._tokens = self._block_size * self._factor  # per offloaded block
+        self._tokens = self._block_size * self._factor  # tokens per offloaded block
         self._keys = OffloadKeys(len(windows), self._factor)
         self._has_windows = any(windows)
         self._joins_loads = options.join_loads or not spec.vllm_config.cache_config.enable_prefix_caching
@@ -67,18 +67,20 @@ class SchedulerHalf:
         self._jobs: dict[int, InFlightJob] = {}
         self._last_job, self._step = 0, 0
         self._sources: dict[int, int] = {}  # block -> the last job that stores it
-        self._loading = Counter()  # keys
-        self._failed_keys = set()  # keys with a failed load that other jobs are still loading
+        self._loading = Counter()  # key -> number of jobs that load it
+        self._failed_keys = set()  # keys whose load failed while other jobs are still loading them
         self._matched = {}  # request -> (local tokens of its last match, declined tokens)
         self._loads, self._held = [], []  # for the next step
         self._early = {}  # queued requests that were not examined yet
-        self._early_blocks = {}  # request -> blocks that are read from disk for it before its turn
+        self._early_blocks = {}  # request -> number of blocks read from disk for it before its turn
         self._reported_hashes, self._removed = set(), []  # with KV events: hashes reported as stored, and hashes to report as removed
 
-    # Calls of vLLM's scheduler.
+    # Methods that vLLM's scheduler calls, through _connector.py.
 
     def match(self, request, num_local: int):
-        """get_num_new_matched_tokens"""
+        """Implements vLLM's get_num_new_matched_tokens: returns the number of tokens to load, or None for "ask again", and whether the load is
+        asynchronous.
+        """
         self._early.pop(request.request_id, None)
         self._matched[request.request_id] = (num_local, 0)
         if _wants_all_computed(request):
@@ -111,12 +113,12 @@ class SchedulerHalf:
         return num_tokens, not self._options.layer_by_layer
 
     def allocated(self, request, blocks, num_external: int) -> None:
-        """update_state_after_alloc"""
+        """Implements vLLM's update_state_after_alloc: plans the load into the allocated blocks."""
         name = request.request_id
         self._early.pop(name, None)
         self._early_blocks.pop(name, None)
         tracked = self._requests.get(name)
-        if tracked is None or tracked.has_ended:  # or another request of that name
+        if tracked is None or tracked.has_ended:  # or another request with the same name
             tracked = self._requests[name] = TrackedRequest(request, [])
             self.native.use([key for block in zip(*self._keys.keys_by_group(request, 0, request.num_tokens // self._tokens)) for key in block])
         tracked.blocks = [[] for _ in self._windows]  # filled when the plan arrives
@@ -126,7 +128,7 @@ class SchedulerHalf:
             self._plan_load(tracked, blocks.get_block_ids(), num_local, num_external)
 
     def build_meta(self, output):
-        """build_connector_meta"""
+        """Implements vLLM's build_connector_meta: decides the stores, and returns the copies for the workers."""
         self._step += 1
         meta = ConnectorMetadata(self._step, output.total_num_scheduled_tokens > 0, loads=self._loads, held=self._held)
         self._loads, self._held = [], []
@@ -139,7 +141,7 @@ class SchedulerHalf:
         return meta
 
     def update(self, output) -> None:
-        """update_connector_output"""
+        """Implements vLLM's update_connector_output: takes the reports of the workers about copies."""
         if output.invalid_block_ids:
             self._add_bad_blocks(output.invalid_block_ids)
         meta = output.kv_connector_worker_meta
@@ -160,7 +162,7 @@ class SchedulerHalf:
             self.costs.end_step(meta.step)
 
     def finished(self, request) -> bool:
-        """request_finished; returns True if the blocks must stay until a worker reports the request as sent."""
+        """Implements vLLM's request_finished: returns whether the blocks must be kept until a worker reports the request as sent."""
         name = request.request_id
         for waiting in (self._early, self._early_blocks, self._matched):
             waiting.pop(name, None)
@@ -175,7 +177,7 @@ class SchedulerHalf:
         return is_held
 
     def on_queued(self, request) -> None:
-        """A request has been queued."""
+        """Called when a request was queued. Remembers the request for an early read from disk."""
         if self.has_disk and self._options.early_loads and not _wants_all_computed(request):
             self._early[request.request_id] = request
 
@@ -204,11 +206,13 @@ class SchedulerHalf:
                 yield BlockStored(block_hashes=hashes, parent_block_hash=None, token_ids=[], lora_id=None, block_size=self._tokens,
                                   medium=medium, lora_name=None)  # fmt: skip
 
-    # Blocks that can be loaded.
+    # Finding blocks that can be loaded.
 
     def _num_loadable(self, request) -> int:
-        """Returns how many offloaded blocks may be loaded. The last token is computed again, and its window begins one token earlier than
-        the window of the next token. A step needs a token to compute."""
+        """Returns how many offloaded blocks of the request may be loaded. With windows, the last token does not count: it is computed
+        again, and its window begins one token earlier than the window of the next token. With layer_by_layer, it does not count because the
+        step needs a token to compute.
+        """
         keeps_one = self._has_windows or self._options.layer_by_layer
         return max(0, request.num_tokens - keeps_one) // self._tokens
 
@@ -230,7 +234,7 @@ class SchedulerHalf:
 
     def _read_from_disk(self, keys, start, end) -> bool:
         keys = needed_keys(keys, self._windows, start, end, self._tokens)
-        self.native.touch(keys)  # blocks that are stored must not be evicted for the others
+        self.native.touch(keys)  # keeps stored blocks from being evicted while the other blocks are read
         return self.native.bring_up(keys)
 
     def _count(self, keys) -> None:
@@ -263,7 +267,8 @@ class SchedulerHalf:
         keys = []
         for group, window in enumerate(self._windows):
             begin = max(first, first_needed(window, end * self._block_size, self._block_size))
-            # Loads everything that vLLM has allocated blocks for: vLLM takes each block that is not null as computed from now on.
+            # Loads all blocks that vLLM has allocated for the load, because vLLM counts each block that is not null as computed from now
+            # on.
             begin = min((at for at in range(first, end) if ids[group][at] != NULL_BLOCK), default=end) if window else begin
             own = self._keys.of(tracked.request, group, begin // self._factor, end // self._factor)
             job.slots += self.native.prepare_load(own)
@@ -305,8 +310,8 @@ class SchedulerHalf:
         self._remove_if_ended(job.request, tracked)
 
     def _drop_bad_blocks(self, tracked, in_flight) -> None:
-        """Drops bad blocks, which are computed and stored again. There is one group: for several no version of vLLM handles failed loads by
-        block."""
+        """Drops bad blocks, so that they are computed and stored again. Only called with one group, because no version of vLLM handles
+        failed loads by block with several groups."""
         job = in_flight.job
         tracked.num_failed += 1
         self.stats.count("failed_blocks", len(in_flight.bad))
@@ -333,7 +338,7 @@ class SchedulerHalf:
     # Stores.
 
     def _update_block_tables(self, output) -> list[int]:
-        """Updates the block tables of requests in the plan, and returns the blocks that the plan writes to."""
+        """Updates the block tables of the requests in the plan. Returns the blocks to which the plan writes."""
         written = []
         for new in output.scheduled_new_reqs:
             written += self._set_block_table(new.req_id, new.block_ids, new.num_computed_tokens)
@@ -364,7 +369,7 @@ class SchedulerHalf:
         for name in (*(new.req_id for new in output.scheduled_new_reqs), *output.scheduled_cached_reqs.req_ids):
             tracked = self._requests[name]
             request = tracked.request
-            # With asynchronous scheduling some tokens are not known yet.
+            # With asynchronous scheduling, some tokens are not known yet.
             num_tokens = min(request.num_computed_tokens + output.num_scheduled_tokens[name], request.num_tokens)
             end = num_tokens // self._tokens
             if end > tracked.next_stored and (job := self._store(tracked, end)) is not None:
@@ -372,7 +377,7 @@ class SchedulerHalf:
         return jobs
 
     def _store(self, tracked, end: int) -> Job | None:
-        request, held = tracked.request, {}  # key -> (group, offloaded block)
+        request, held = tracked.request, {}  # held: key -> (group, offloaded block)
         keys = self._keys.keys_by_group(request, tracked.next_stored, end)
         gone = [first_needed(window, request.num_computed_tokens, self._block_size) for window in self._windows]
         for at in range(tracked.next_stored, end):
@@ -396,7 +401,7 @@ class SchedulerHalf:
         self._jobs[job.id] = InFlightJob(job, tracked, stored, self._num_workers, is_load=False)
         return job
 
-    # Loads and stores.
+    # Jobs of both kinds.
 
     def _new_id(self) -> int:
         self._last_job += 1

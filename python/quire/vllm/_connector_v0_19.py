@@ -13,7 +13,7 @@ from quire.vllm._offload_pages import as_one_group, copier_of
 from quire.vllm._offload_v0_19 import QuireOffloadingSpec
 
 SUPPORTS_FAILED_REQUESTS = False
-_COUNTED = "counted"  # the key of the counters in the data of the statistics
+_COUNTED = "counted"  # key of the counters in the statistics' data
 
 
 class ConnectorBase(KVConnectorBase_V1, SupportsHMA):
@@ -28,7 +28,7 @@ class ConnectorBase(KVConnectorBase_V1, SupportsHMA):
         return self.worker_half.finished()
 
     def quire_on_queued(self, request) -> None:
-        """Called by quire.vllm.Scheduler when a request has been queued; vLLM 0.19.0 has no such call."""
+        """Called by quire.vllm.Scheduler when a request was queued; vLLM 0.19.0 has no such call."""
         self.scheduler_half.on_queued(request)
 
 
@@ -54,7 +54,7 @@ def canonical(spec, kv_cache_config, kv_caches, cross_layers_backend=None):
 
 
 class ConnectorSpec(QuireOffloadingSpec):
-    """Has the memory, folder and options of OffloadingConnector with quire's spec."""
+    """Provides the memory, folder and options of OffloadingConnector with quire's spec."""
 
     def copies(self, kv_caches):
         if current_platform.is_cuda_alike():
@@ -65,7 +65,7 @@ class ConnectorSpec(QuireOffloadingSpec):
 
 
 class DeviceCopies:
-    """Copies by vLLM's handlers, all layers together."""
+    """Executes copies with vLLM's handlers, all layers together."""
 
     def __init__(self, to_host, to_device):
         self._to_host, self._to_device = to_host, to_device
@@ -99,7 +99,8 @@ class ConnectorStats(OffloadingConnectorStats):
     """vLLM's statistics of transfers, and quire's counters."""
 
     def record_transfer(self, num_bytes, time, transfer_type):
-        """Records a transfer in the form that vLLM's statistics have after they are sent to another process: readers know only this form.
+        """Records a transfer in the form that vLLM's statistics have after they were sent to another process, because readers support only
+        this form.
         """
         self.data.setdefault("_to_".join(transfer_type), []).append({"op_size": num_bytes, "op_time": time})
 

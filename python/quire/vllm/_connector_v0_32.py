@@ -23,7 +23,7 @@ _TRANSFERS = {("GPU", "CPU"): "store", ("CPU", "GPU"): "load"}
 
 
 class ConnectorBase(KVConnectorBase_V1, SupportsHMA):
-    _cache_hit_source = CacheHitSource.HOST  # blocks on disk have been read into host memory before
+    _cache_hit_source = CacheHitSource.HOST  # blocks on disk were read into host memory before
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -31,7 +31,7 @@ class ConnectorBase(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config):
-        return "LBHNC"  # for each layer a row per block, as OffloadingConnector needs it
+        return "LBHNC"  # one row per block for each layer, as OffloadingConnector requires
 
     def get_transfer_results(self, finished_req_ids):
         sent, received = self.worker_half.finished()
@@ -83,7 +83,7 @@ def canonical(spec, kv_cache_config, kv_caches):
 
 
 class ConnectorSpec(QuireOffloadingSpec):
-    """Has the memory, folder and options of OffloadingConnector with quire's spec."""
+    """Provides the memory, folder and options of OffloadingConnector with quire's spec."""
 
     def __init__(self, vllm_config, kv_cache_config):
         self.vllm_config = vllm_config
@@ -104,7 +104,7 @@ class ConnectorSpec(QuireOffloadingSpec):
 
 
 class DeviceCopies:
-    """Copies by vLLM's handlers, all layers together."""
+    """Executes copies with vLLM's handlers, all layers together."""
 
     def __init__(self, worker: DeviceCopyWorker):
         self._worker = worker

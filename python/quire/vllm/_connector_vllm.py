@@ -1,8 +1,12 @@
-"""The parts of quire.vllm.Connector that differ between versions of vLLM: each version has a file, and the installed vLLM selects one.
+"""The parts of quire.vllm.Connector that differ between versions of vLLM. Each version has a file, and the installed vLLM selects one.
 
-ConnectorBase: the base class, with the calls that only this version has. ConnectorSpec: host memory, the folder, copies. canonical(): KV caches as
-rows of bytes. check_supported(): refuses what cannot be served. ConnectorStats, ConnectorPromMetrics, record_disk_transfers(): the metrics.
-SUPPORTS_FAILED_REQUESTS: loads can fail by request, not only by block.
+Each file defines:
+- ConnectorBase: the base class, with the calls that only this version has.
+- ConnectorSpec: host memory, the folder, and copies.
+- canonical(): converts KV caches to rows of bytes.
+- check_supported(): refuses unsupported configurations.
+- ConnectorStats, ConnectorPromMetrics, record_disk_transfers(): the metrics.
+- SUPPORTS_FAILED_REQUESTS: whether loads can fail by request, not only by block.
 """
 
 from importlib.util import find_spec

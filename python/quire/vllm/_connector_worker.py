@@ -1,8 +1,8 @@
-"""The workers' half of quire.vllm.Connector: it copies what the scheduler's half has decided, and reports jobs that have ended.
+"""The worker side of quire.vllm.Connector: executes the copies that the scheduler side has decided, and reports jobs that have ended.
 
 Stores of a step begin with the next step, as in vLLM's connector, so that they do not delay the step that computed the blocks. Before a
-step writes to blocks with stores in flight, it waits for these stores (`fences`). Loads and stores have separate threads: a load never
-waits for a store.
+step writes to blocks with stores in flight, it waits for these stores (`fences`). Loads and stores have separate threads, so that a load
+does not wait for a store.
 """
 
 from quire.vllm._connector_meta import Job, WorkerMetadata
@@ -17,7 +17,7 @@ class WorkerHalf:
         self._due = []  # stores of the last step
         self._loads_due = []
         self._loads: dict[int, Job] = {}  # in flight
-        self._stores: dict[str, set[int]] = {}  # by request
+        self._stores: dict[str, set[int]] = {}  # stores in flight, by request
         self._held = set()  # requests that have ended
         self._in_step: dict[int, list[int]] = {}  # job -> its parts, by tensor
         self._bad, self._failed, self._received = set(), set(), set()
@@ -29,7 +29,7 @@ class WorkerHalf:
         """Receives the KV caches, as vLLM's CanonicalKVCaches."""
         self.copies = self.spec.copies(caches)
         self._num_tensors = len(caches.tensors)
-        self._tensors_of = {}  # layer -> the tensors that it reads; no entry: all tensors
+        self._tensors_of = {}  # layer -> the tensors that it reads; a layer without an entry reads all tensors
         for group, refs in zip(self._groups, caches.group_data_refs):
             per_layer = len(refs) // len(group.layer_names)
             for i, layer in enumerate(group.layer_names if per_layer * len(group.layer_names) == len(refs) else ()):
@@ -38,7 +38,7 @@ class WorkerHalf:
     # A step.
 
     def begin(self, meta) -> None:
-        """Called before the step writes to any block. Only the first call of a step has an effect."""
+        """Called before the step writes to any block. Only the first call in a step has an effect."""
         if meta.step == self._step:
             return
         self._step, self._computes = meta.step, meta.computes
@@ -51,7 +51,7 @@ class WorkerHalf:
         self._loads_due = meta.loads
 
     def begin_loads(self, meta) -> None:
-        """Begins the loads where vLLM requires it: after it has zeroed blocks."""
+        """Begins the loads. vLLM requires them to begin after it has zeroed blocks."""
         self.begin(meta)
         loads, self._loads_due = self._loads_due, []
         for job in loads:
@@ -80,7 +80,7 @@ class WorkerHalf:
     # Jobs that have ended.
 
     def finished(self) -> tuple[set[str], set[str]]:
-        """Returns (ended requests without open stores, requests with loads that have ended)."""
+        """Returns (ended requests without open stores, requests whose loads have ended)."""
         self.wait_for_loads_in_step()
         for over in self.copies.take_stores():
             self._note(over, ("GPU", "CPU"))
@@ -118,7 +118,7 @@ class WorkerHalf:
         elif SUPPORTS_FAILED_REQUESTS and not job.in_step:
             self._failed.add(job.request)
             self._meta.failed_loads.add(id)
-        else:  # a layer has read wrong blocks, or vLLM cannot handle such a failure
+        else:  # a layer has read wrong blocks, or vLLM cannot handle this failure
             raise RuntimeError(f"KV blocks of request {job.request} could not be copied from host memory")
 
     def _note(self, over, transfer_type) -> None:
@@ -126,7 +126,7 @@ class WorkerHalf:
             self.stats.record_transfer(over.size, over.seconds, transfer_type)
 
     def take_failed_requests(self) -> set[str]:
-        """Returns the requests with loads that failed as a whole."""
+        """Returns the requests whose loads failed as a whole, and forgets them."""
         failed, self._failed = self._failed, set()
         return failed
 

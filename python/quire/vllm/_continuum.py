@@ -1,10 +1,10 @@
-"""SchedulingPolicy.CONTINUUM inside vLLM: a request's tags, and the tool that a turn calls.
+"""SchedulingPolicy.CONTINUUM in vLLM: reads a request's tags, and finds the tool that a turn calls.
 
-vLLM's own --scheduling-policy does not know this policy, so it is selected by
+vLLM's --scheduling-policy does not support this policy, so it is selected with
 
     --additional-config '{"quire": {"policy": "continuum", "pins_give_way": true}}'
 
-and requests carry `job_id` and `is_last_step` in SamplingParams.extra_args.
+and requests set `job_id` and `is_last_step` in SamplingParams.extra_args.
 """
 
 import re
@@ -13,7 +13,7 @@ from vllm.logger import init_logger
 
 logger = init_logger("vllm.quire")
 
-# A bash command in a separate code block, as mini-swe-agent's models write it.
+# A bash code block, in the form in which mini-swe-agent's models write commands.
 _BLOCK = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 
 
@@ -26,14 +26,15 @@ def tags(request) -> dict:
 
 
 def tool_in(text: str) -> str:
-    """Returns the first word of the only bash block; "" if there is no such block, or more than one."""
+    """Returns the first word of the only bash code block, or "" if the text has none or several."""
     blocks = _BLOCK.findall(text)
     words = blocks[0].split() if len(blocks) == 1 else []
     return words[0] if words else ""
 
 
 def decoder(vllm_config):
-    """Returns a function from output tokens to text, by the model's tokenizer; None if it cannot be loaded: then no tool is ever known."""
+    """Returns a function that converts output tokens to text with the model's tokenizer. Returns None if the tokenizer cannot be loaded;
+    then tools are known only if requests name them."""
     try:
         from vllm.tokenizers import get_tokenizer
 
@@ -44,7 +45,7 @@ def decoder(vllm_config):
             trust_remote_code=model.trust_remote_code,
             revision=model.tokenizer_revision,
         )
-    except Exception as error:  # the loader may raise anything; the engine works without a tokenizer
+    except Exception as error:  # the loader may raise any exception; the engine works without a tokenizer
         logger.warning(
             "quire.vllm.Scheduler: the tokenizer could not be loaded (%s): a tool is known only if the request names it, so few blocks are pinned",
             error,

@@ -24,7 +24,7 @@ def scheduler_stats(stats, transfer_stats=None, cudagraph_stats=None, perf_stats
 
 
 def merged_stats(earlier, later):
-    """Returns the statistics of two steps as one: counts are added, the state is the later one's."""
+    """Merges the statistics of two steps: adds the counts, and takes the state of the later step."""
     if earlier is None or later is None:
         return later
 

@@ -1,4 +1,5 @@
-"""The fingerprint of what the bytes of a block depend on besides its tokens, in 32 bytes. Blocks with another fingerprint are never read.
+"""Computes a 32-byte fingerprint of everything except tokens on which the bytes of a block depend. Blocks with another fingerprint are not
+read.
 """
 
 import hashlib
@@ -9,8 +10,8 @@ from pathlib import Path
 import vllm
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-WHOLE_BYTES = 64 << 20  # files up to this size are read as a whole
-SAMPLES, SAMPLE_BYTES = 64, 256 << 10  # samples of larger files
+WHOLE_BYTES = 64 << 20  # files up to this size are read completely
+SAMPLES, SAMPLE_BYTES = 64, 256 << 10  # number and size of the samples of larger files
 
 
 def _digest_file(path: Path) -> str:
@@ -34,13 +35,13 @@ def _weights(model: str, revision: str | None) -> list[Path]:
 
         try:
             path = Path(snapshot_download(model, revision=revision, local_files_only=True))
-        except Exception:  # it raises errors of many kinds; the caller reports that files are missing
+        except Exception:  # its errors have many types; the caller reports missing files
             return []
     return sorted(file for file in path.rglob("*") if file.suffix in WEIGHTS and file.is_file())
 
 
 def weights_digest(vllm_config, model_id: str | None) -> str:
-    """Returns a digest of the weights' files, by samples, or the value of the option disk_model_id."""
+    """Returns a digest of samples of the weight files, or the value of the option disk_model_id."""
     if model_id:
         return f"id {model_id}"
     model_config = vllm_config.model_config
@@ -56,7 +57,7 @@ def weights_digest(vllm_config, model_id: str | None) -> str:
 
 
 def configuration(vllm_config, blocks: list, model_id: str | None) -> str:
-    """Returns a digest of the configuration. blocks: the sizes that keys and bytes of a block depend on."""
+    """Returns a digest of the configuration. blocks: the sizes on which keys and bytes of a block depend."""
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
     parts = {
         "vllm": vllm.__version__,

@@ -1,4 +1,4 @@
-"""Passes the questions that the core asks in the middle of a step to vLLM's Python objects."""
+"""Passes the core's calls during a step to vLLM's Python objects."""
 
 import weakref
 
@@ -13,16 +13,16 @@ logger = init_logger("vllm.quire")
 
 
 class Hooks:
-    """One method per question. Requests are refreshed before the call."""
+    """One method per call of the core. Requests are refreshed before each call."""
 
     def __init__(self, scheduler):
-        self._scheduler = weakref.proxy(scheduler)  # the scheduler owns the core, which owns this object
+        self._scheduler = weakref.proxy(scheduler)  # weak, because the scheduler owns the core, which owns this object
         self._encoder = scheduler.ec_connector
         self._grammar = scheduler.structured_output_manager
 
     @property
     def _connector(self):
-        return self._scheduler.connector  # it may be replaced
+        return self._scheduler.connector  # read each time, because it may be replaced
 
     def match(self, request, num_local_tokens):
         num_tokens = request.num_tokens
@@ -48,7 +48,7 @@ class Hooks:
         self._scheduler._plan_output = output
 
     def order_failed(self, names, num_async):
-        # vLLM iterates over sets of names. These sets are built as vLLM builds them, so they have the same order.
+        # vLLM iterates over sets of names. These sets are built in vLLM's order, so that their iteration order is the same.
         waiting, running = set(), set()
         for index, name in enumerate(names):
             (waiting if index < num_async else running).add(name)

@@ -1,8 +1,8 @@
-"""The host memory of offloaded blocks: for each worker a file in /dev/shm, which the scheduler's process maps too.
+"""The host memory of offloaded blocks: per worker a file in /dev/shm, which the scheduler's process also maps.
 
-The worker makes the file when it has its KV cache, copies blocks in and out, and after each copy writes the number of the slot's block
-(`written`). The scheduler's process attaches the files of all workers and moves blocks between them and a folder. It removes the names of
-the files immediately, so that nothing is left over, however the processes end.
+The worker creates the file when it has its KV cache, copies blocks in and out, and writes the number of the slot's block after each copy
+(`written`). The scheduler's process maps the files of all workers and moves blocks between them and a folder. It unlinks the files
+immediately, so that no file is left over if a process is killed.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ FOLDER = Path("/dev/shm")
 PREFIX = "quire-kv-"
 PAGE = 4096
 HEADER_BYTES = 16 * PAGE
-STALE_S = 60  # seconds until an unlocked file is stale; each file is locked immediately after it was made
+STALE_S = 60  # age in seconds from which an unlocked file is stale; a file is locked immediately after its creation
 
 
 def _padded(size: int) -> int:
@@ -31,7 +31,7 @@ def _path(engine_id: str, rank: int) -> Path:
 
 
 def _remove_stale():
-    """Removes files of engines that were killed before their scheduler had attached: no process holds the lock any more."""
+    """Removes the files of engines that were killed before their scheduler had mapped them. No process holds the lock of such a file."""
     for path in FOLDER.glob(f"{PREFIX}*"):
         try:
             if time.time() - path.stat().st_mtime < STALE_S:
@@ -49,7 +49,7 @@ def _remove_stale():
 
 
 class HostRegion:
-    """Maps the file of one worker. `tensors`: a row of page_bytes[i] per slot each; `written`: a number per slot."""
+    """Maps the file of one worker. `tensors`: per tensor i, a row of page_bytes[i] bytes per slot. `written`: a number per slot."""
 
     def __init__(self, descriptor: int, size: int, header: dict):
         self.num_slots, self.page_bytes, self.layout = header["num_slots"], header["page_bytes"], header["layout"]
@@ -70,7 +70,8 @@ class HostRegion:
 
     @classmethod
     def create(cls, engine_id: str, rank: int, num_slots: int, page_bytes: list[int], layout: str, is_shared: bool):
-        """Makes the file. layout: what the bytes of a page depend on that only the worker knows. Without is_shared the file has no name."""
+        """Creates the file. layout: properties on which the bytes of a page depend and that only the worker knows. Without is_shared, the
+        file has no name."""
         _remove_stale()
         header = {"num_slots": num_slots, "page_bytes": page_bytes, "layout": layout}
         text = json.dumps(header).encode()

@@ -1,6 +1,7 @@
 """Records a scheduler's calls as a script that tools/oracle can play: plain values, and the answers of connectors and grammars.
 
-The script holds the token ids of all prompts and answers. It is bounded: when a run exceeds LIMIT values, everything is dropped.
+The script contains the token ids of all prompts and answers. Its size is limited: if a run exceeds LIMIT values, the whole script is
+dropped.
 """
 
 import json
@@ -18,7 +19,7 @@ KINDS = {
     "CrossAttentionSpec": "cross",
     "MambaSpec": "mamba",
 }
-# Scripted parties of the oracle that a recorded run does not have.
+# Answers of scripted connectors, grammars and encoders, which a recorded run does not have.
 NO_ANSWERS = dict.fromkeys(("unknown", "async", "sync", "delay", "params", "stats", "events", "finish", "invalid", "encoder", "inspect", "keep"), 0)
 
 
@@ -45,7 +46,7 @@ def _speculation(speculative) -> dict:
 
 
 def configuration(s) -> dict:
-    """Returns the configuration of a quire.vllm.Scheduler in the oracle's terms."""
+    """Returns the configuration of a quire.vllm.Scheduler, in the oracle's format."""
     scheduler, cache, model = s.scheduler_config, s.cache_config, s.vllm_config.model_config
     transfer = s.vllm_config.kv_transfer_config
     return {
@@ -85,7 +86,7 @@ def _newer_configuration(s) -> dict:
 
 
 def request_spec(request) -> dict:
-    """Returns a request in its state at arrival."""
+    """Returns a request as it was when it arrived."""
     spec = {
         "id": request.request_id, "tokens": list(request._all_token_ids), "arrival": request.arrival_time, "priority": request.priority,
         "client": request.client_index, "max_tokens": request.max_tokens, "salt": request.cache_salt,
@@ -110,7 +111,7 @@ def _feature(feature) -> list:
 
 
 def result(output) -> dict:
-    """Returns the part of a ModelRunnerOutput that decisions depend on."""
+    """Returns the part of a ModelRunnerOutput on which decisions depend."""
     worker = output.kv_connector_output
     told = {"ids": list(output.req_id_to_index.items()), "sampled": [list(row) for row in output.sampled_token_ids or ()]}
     if output.pooler_output:
@@ -142,7 +143,7 @@ class Journal:
             self._events.append(event)
 
     def event_before(self, *event) -> None:
-        """Adds an event before the newest event, which depends on it."""
+        """Inserts an event before the newest event, which depends on it."""
         if not self.full:
             self._events.insert(len(self._events) - 1, event)
 
@@ -159,4 +160,4 @@ class Journal:
 
     def write(self, file) -> None:
         script = {"seed": 0, "look_every": 1, "config": self._config, "recorded": self._answers, "events": self._events}
-        json.dump(script, file, default=int)  # workers may answer with NumPy's integers
+        json.dump(script, file, default=int)  # int, because workers may answer with NumPy integers

@@ -1,4 +1,4 @@
-"""Checks the options of the tiers and logs problems of the disk: the same for all versions of vLLM."""
+"""Checks the options of the tiers and logs problems of the disk. The same for all versions of vLLM."""
 
 import importlib
 import time
@@ -6,7 +6,7 @@ import time
 from vllm.logger import init_logger
 
 SAFE_HASHES = ("sha256", "sha256_cbor")
-REPORT_PERIOD_S = 10.0  # shortest time between two reports in the log
+REPORT_PERIOD_S = 10.0  # minimum time between two reports in the log
 DISK_PROBLEMS = {
     "num_refused": "blocks that failed verification were dropped; they are computed again",
     "num_failed": "the disk failed or took too long",
@@ -14,11 +14,12 @@ DISK_PROBLEMS = {
     "stores_left_out": "no blocks are stored on the disk until it responds again",
 }
 
-logger = init_logger("vllm.quire")  # below vLLM's logger, which has the handlers
+logger = init_logger("vllm.quire")  # child of vLLM's logger, which has the handlers
 
 
 def policy_of(name: str):
-    """Returns the argument for quire.OffloadManager: a name, or for "module:Class" an instance of a user's quire.connectors.EvictionPolicy.
+    """Returns the argument for quire.OffloadManager: the name, or for "module:Class" an instance of a user's
+    quire.connectors.EvictionPolicy.
     """
     if ":" not in name:
         return name
@@ -47,7 +48,7 @@ def check_hash_algorithm(vllm_config):
 
 
 def opened_or_none(open_tiers):
-    """Returns None and logs an error if the folder cannot be used: the engine runs without it."""
+    """Opens the tiers. If the folder cannot be used, logs an error and returns None: the engine runs without the folder."""
     try:
         return open_tiers()
     except (ValueError, NotImplementedError) as error:
@@ -57,7 +58,7 @@ def opened_or_none(open_tiers):
 
 
 class DiskProblemLogger:
-    """Logs the problems since the last report."""
+    """Logs the problems that occurred since the last report."""
 
     def __init__(self):
         self._last_stats, self._next = {}, 0.0

@@ -1,7 +1,7 @@
-"""The workers' half of quire.vllm.offload in vLLM 0.19.0: copies between the KV cache and host memory that the scheduler's process maps.
+"""The worker side of quire.vllm.offload in vLLM 0.19.0: copies between the KV cache and host memory that the scheduler's process maps.
 
-On a GPU vLLM's handlers copy, here into our memory. If the KV cache is in host memory, a native thread copies without the GIL. After each
-store the numbers of its blocks are written next to the slots; only then may a block be written to disk.
+On a GPU, vLLM's handlers copy, to and from this memory. If the KV cache is in host memory, a native thread copies without the GIL. After
+each store, the numbers of the stored blocks are written next to the slots; only then may a block be written to disk.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from quire.vllm._offload_pages import copier_of, device_pages, host_pages
 
 
 class NumberedSpec(CPULoadStoreSpec):
-    """Slots to store to, and the number that is written for each slot when its block is there."""
+    """The slots to store to, and the number that is written for each slot when its block is stored."""
 
     def __init__(self, slots: list[int], numbers: list[int]):
         super().__init__(slots)
@@ -27,7 +27,7 @@ def numbers_of(spec) -> tuple[list[int], list[int]]:
 
 
 class HostCopyHandler(OffloadingHandler):
-    """One direction of a copier."""
+    """Copies in one direction, for a KV cache in host memory."""
 
     def __init__(self, copier: BlockCopier, factor: int, to_host: bool):
         self.copier, self.factor, self.to_host = copier, factor, to_host
@@ -37,7 +37,7 @@ class HostCopyHandler(OffloadingHandler):
         source, target = transfer_spec
         device, host = (source, target) if self.to_host else (target, source)
         pages = (host.block_ids[:, None] * self.factor + np.arange(self.factor)).ravel()
-        # A load may begin in the middle of its first slot if the KV cache has the rest already.
+        # If the KV cache already has the first blocks of the first slot, the load begins after them.
         pages = pages[len(pages) - len(device.block_ids) :]
         slots, numbers = numbers_of(host)
         self.copier.submit(job_id, self.to_host, device.block_ids.tolist(), pages.tolist(), slots, numbers)
@@ -54,7 +54,7 @@ class HostCopyHandler(OffloadingHandler):
 
 
 def host_handlers(kv_caches, region, factor: int):
-    """Returns (device to host, host to device) for a device that is host memory."""
+    """Returns (device to host, host to device) for a KV cache in host memory."""
     copier = copier_of(kv_caches, region)
     return HostCopyHandler(copier, factor, True), HostCopyHandler(copier, factor, False)
 
@@ -64,7 +64,7 @@ def device_handlers(kv_caches, region, factor: int):
     from vllm.v1.kv_offload.worker.cpu_gpu import SingleDirectionOffloadingHandler
 
     class MarkingHandler(SingleDirectionOffloadingHandler):
-        """vLLM's handler, which also marks ended stores as written. wait() does not mark them; the next get_finished() does."""
+        """vLLM's handler, extended: get_finished() also marks ended stores as written."""
 
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
@@ -81,15 +81,16 @@ def device_handlers(kv_caches, region, factor: int):
             return results
 
     class OrderedHandler(SingleDirectionOffloadingHandler):
-        """vLLM's handler with loads that begin after all earlier work of the device: a step in flight may still write to their blocks."""
+        """vLLM's handler, extended: a load begins after all earlier work of the device, because a step in flight may still write to its
+        blocks."""
 
         def transfer_async(self, job_id, transfer_spec):
             if not self._stream_pool:
                 self._stream_pool.append(torch.cuda.Stream())
-            self._stream_pool[-1].wait_stream(torch.cuda.current_stream())  # the stream that vLLM takes
+            self._stream_pool[-1].wait_stream(torch.cuda.current_stream())  # the stream that vLLM uses next
             return super().transfer_async(job_id, transfer_spec)
 
-    if current_platform.is_cuda_alike():  # as pinned memory, so that copies run concurrently with the model
+    if current_platform.is_cuda_alike():  # pins the memory, so that copies run concurrently with the model
         torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(region.address, region.num_bytes, 0))
     tensors = {
         "gpu_tensors": device_pages(kv_caches),

@@ -1,8 +1,8 @@
-"""quire.vllm.offload for vLLM 0.19.0: a CPUOffloadingSpec with the decisions of the compiled ledger, and a folder below host memory.
+"""quire.vllm.offload for vLLM 0.19.0: a CPUOffloadingSpec with the decisions of the native ledger, and a folder below host memory.
 
-With `eviction_policy` lru and arc the decisions are vLLM's own; `arc_paper` and `s3fifo` are further policies, and "module:Class" is a
-user's quire.connectors.EvictionPolicy. vLLM calls the manager on its engine's thread and the handlers in its workers. The manager never
-waits for the disk; blocks that it reports as loadable are in host memory.
+With `eviction_policy` lru or arc, the decisions are vLLM's own. `arc_paper` and `s3fifo` are additional policies, and "module:Class" is a
+user's quire.connectors.EvictionPolicy. vLLM calls the manager on its engine's thread and the handlers in its workers. The manager does not
+wait for the disk: blocks that it reports as loadable are in host memory.
 """
 
 import atexit
@@ -28,7 +28,7 @@ KEY_BYTES = 32
 
 
 class CPUOffloadingManager(OffloadingManager):
-    """Takes the arguments of vLLM's class of this name, and of its FilterReusedOffloadingManager."""
+    """Has the arguments of vLLM's class with this name, and of its FilterReusedOffloadingManager."""
 
     def __init__(self, block_size, num_blocks, cache_policy="lru", enable_events=False, store_threshold=0, max_tracker_size=64_000):
         self.block_size, self.medium = block_size, CPULoadStoreSpec.medium()
@@ -36,7 +36,8 @@ class CPUOffloadingManager(OffloadingManager):
         self._is_short = None  # whether hashes have fewer than 32 bytes; known after the first hash
 
     def _names(self, hashes: Iterable[bytes]) -> list[bytes]:
-        """The core's keys have 32 bytes, like vLLM's default hash. Shorter hashes are padded, with their length in the last byte."""
+        """Returns the core's keys for vLLM's hashes. A key has 32 bytes, like vLLM's default hash; shorter hashes are padded, with their
+        length in the last byte."""
         names = list(hashes)
         if self._is_short is None and names:
             self._is_short = len(names[0]) < KEY_BYTES
@@ -50,7 +51,7 @@ class CPUOffloadingManager(OffloadingManager):
 
     def prepare_load(self, block_hashes):
         names = self._names(block_hashes)
-        self.native.use(names)  # the only sign of an admission that vLLM gives; lru and arc count touches
+        self.native.use(names)  # vLLM's only indication that a request was admitted; lru and arc use touches instead
         return CPULoadStoreSpec(self.native.prepare_load(names))
 
     def touch(self, block_hashes):
@@ -77,7 +78,7 @@ class CPUOffloadingManager(OffloadingManager):
 
 
 class TieredOffloadingManager(CPUOffloadingManager):
-    """A manager above a folder. `native`: a TieredOffload."""
+    """A manager with a folder below host memory. `native`: a TieredOffload."""
 
     def __init__(self, block_size, native):
         self.block_size, self.medium, self.native = block_size, CPULoadStoreSpec.medium(), native
@@ -99,7 +100,7 @@ class TieredOffloadingManager(CPUOffloadingManager):
 
 
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier with quire's manager, on GPUs and on CPUs, and a folder below it."""
+    """vLLM's CPU tier with quire's manager, on GPUs and on CPUs, and a folder below host memory."""
 
     def __init__(self, vllm_config, kv_cache_config):
         super().__init__(vllm_config, kv_cache_config)
@@ -127,9 +128,9 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         }
 
     def _tiered_manager(self):
-        """Returns None if the folder cannot be used: the engine runs without it."""
-        # Without this variable vLLM draws a new root of all block hashes in each process. It reads the variable after this, in this
-        # process, once.
+        """Returns a manager with a folder, or None if the folder cannot be used: the engine then runs without it."""
+        # Without this variable, vLLM chooses a new random root of all block hashes in each process. vLLM reads the variable once, later in
+        # this process.
         os.environ.setdefault("PYTHONHASHSEED", "0")
         engine, world = self.vllm_config.kv_transfer_config.engine_id, self.vllm_config.parallel_config.world_size
         regions = [HostRegion.attach(engine, rank) for rank in range(world)]
@@ -162,12 +163,12 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         return combined([configuration(self.vllm_config, blocks, self.extra_config.get("disk_model_id")), *layouts])
 
     def _folder(self):
-        """Returns the folder; each engine of a data-parallel deployment has a separate one."""
+        """Returns the folder. Each engine of a data-parallel deployment has a separate folder."""
         parallel = self.vllm_config.parallel_config
         return os.path.join(self.disk_path, f"dp{parallel.data_parallel_rank}") if parallel.data_parallel_size > 1 else self.disk_path
 
     def region(self, kv_caches) -> HostRegion:
-        """Makes this worker's part of the tier."""
+        """Creates this worker's part of the tier."""
         return HostRegion.create(
             self.vllm_config.kv_transfer_config.engine_id,
             self.vllm_config.parallel_config.rank,
@@ -190,7 +191,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
 
 
 class QuireOffloadingConnector(OffloadingConnector):
-    """vLLM's connector, with metrics of the disk as well: vLLM's class only passes on the workers' statistics."""
+    """vLLM's connector, extended by metrics of the disk, because vLLM's class reports only the workers' statistics."""
 
     _last_stats = None
 

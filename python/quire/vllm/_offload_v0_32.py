@@ -1,8 +1,8 @@
-"""quire.vllm.offload for vLLM 0.32.0: a CPUOffloadingSpec with the decisions of the compiled ledger, and a folder below host memory.
+"""quire.vllm.offload for vLLM 0.32.0: a CPUOffloadingSpec with the decisions of the native ledger, and a folder below host memory.
 
-vLLM calls the manager on its engine's thread and the worker in its workers. The manager never waits for the disk; blocks that it reports as
-a HIT are in host memory. The spec does not get vLLM's whole configuration, but a worker can read it: worker 0 writes its digest into the
-header of its memory.
+vLLM calls the manager on its engine's thread and the worker in its workers. The manager does not wait for the disk: blocks that it reports
+as a HIT are in host memory. The spec does not get vLLM's whole configuration, but a worker can read it, so worker 0 writes a digest of the
+configuration into the header of its memory.
 """
 
 import atexit
@@ -44,7 +44,7 @@ COUNTERS = {
 
 
 class NumberedSpec(CPULoadStoreSpec):
-    """Slots to store to, and the number that is written for each slot when its block is there."""
+    """The slots to store to, and the number that is written for each slot when its block is stored."""
 
     def __init__(self, slots, numbers):
         super().__init__(slots)
@@ -52,7 +52,7 @@ class NumberedSpec(CPULoadStoreSpec):
 
 
 class EmptyTiers:
-    """Replaces tiers that could not be opened again: it holds nothing and accepts nothing."""
+    """Replaces tiers that could not be opened again: contains no blocks and stores none."""
 
     def lookup(self, names):
         return 0
@@ -73,7 +73,8 @@ class EmptyTiers:
 
 
 class LedgerOffloadingManager(OffloadingManager):
-    """native: an OffloadManager or a TieredOffload. make() makes another one when all blocks must be forgotten."""
+    """A manager with the core's ledger. native: an OffloadManager or a TieredOffload. make() creates a new one when all blocks must be
+    dropped."""
 
     def __init__(self, native, make):
         self.native, self._make = native, make
@@ -126,7 +127,7 @@ class LedgerOffloadingManager(OffloadingManager):
 
 
 class TieredOffloadingManager(LedgerOffloadingManager):
-    """A manager above a folder. A reset also empties the folder."""
+    """A manager with a folder below host memory. A reset also empties the folder."""
 
     def __init__(self, native, make):
         super().__init__(native, make)
@@ -146,7 +147,7 @@ class TieredOffloadingManager(LedgerOffloadingManager):
         return stats
 
     def reset_cache(self):
-        """Deletes the blocks on disk, too: the weights may have changed."""
+        """Also deletes the blocks on disk, because the weights may have changed."""
         self.native.close()
         self._last_stats = {}
         self.native = opened_or_none(self._make) or EmptyTiers()
@@ -156,7 +157,7 @@ class TieredOffloadingManager(LedgerOffloadingManager):
 
 
 class HostCopyWorker(OffloadingWorker):
-    """For a KV cache in host memory: a native thread copies without the GIL."""
+    """Copies blocks of a KV cache in host memory with a native thread, without the GIL."""
 
     def __init__(self, copier, blocks_per_chunk):
         self.copier, self.blocks_per_chunk = copier, blocks_per_chunk
@@ -187,7 +188,7 @@ class HostCopyWorker(OffloadingWorker):
 
 
 class DeviceCopyWorker(OffloadingWorker):
-    """For a KV cache on a device: vLLM's handlers copy, to and from our memory, and report the copies that have ended."""
+    """Copies blocks of a KV cache on a device with vLLM's handlers, and reports the copies that have ended."""
 
     def __init__(self, kv_caches, region, blocks_per_chunk):
         from vllm.v1.kv_offload.cpu.gpu_worker import SingleDirectionOffloadingHandler
@@ -196,7 +197,7 @@ class DeviceCopyWorker(OffloadingWorker):
         common = {
             "blocks_per_chunk": blocks_per_chunk,
             "layer_refs_per_group": kv_caches.group_data_refs,
-            # Without pinned memory copies are correct, but slower.
+            # Without pinned memory, copies are correct but slower.
             "host_memory_is_pinned": host_register(region.address, region.num_bytes),
         }
         self._written, self._written_numbers = region.written, {}
@@ -239,7 +240,7 @@ class DeviceCopyWorker(OffloadingWorker):
 
 
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier with quire's manager, also on vLLM's CPU backend, and with a folder below it."""
+    """vLLM's CPU tier with quire's manager, also on vLLM's CPU backend, and with a folder below host memory."""
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
@@ -272,7 +273,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         return get_current_vllm_config()
 
     def _uses_shared_region(self):
-        return False  # every worker has separate memory, and writes all of it
+        return False  # every worker has separate memory and writes all of it
 
     def get_manager(self):
         if self._manager is None:
@@ -287,7 +288,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         return OffloadManager(self.num_chunks, policy_of(self.eviction_policy), threshold, tracked, self.kv_events_config.enable_kv_cache_events)
 
     def _tiered_manager(self) -> TieredOffloadingManager | None:
-        """Returns None if the folder cannot be used: the engine runs without it."""
+        """Returns a manager with a folder, or None if the folder cannot be used: the engine then runs without it."""
         world, engine = self.config.parallel.world_size, self.config.engine_id
         regions = [HostRegion.attach(engine, rank) for rank in range(world)]
         for rank in range(world):
@@ -319,12 +320,12 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         return self._open(regions)
 
     def _folder(self):
-        """Returns the folder; each engine of a data-parallel deployment has a separate one."""
+        """Returns the folder. Each engine of a data-parallel deployment has a separate folder."""
         parallel = self.config.parallel
         return os.path.join(self.disk_path, f"dp{parallel.data_parallel_index}") if parallel.data_parallel_size > 1 else self.disk_path
 
     def region(self, kv_caches) -> HostRegion:
-        """Makes this worker's part of the tier."""
+        """Creates this worker's part of the tier."""
         has_disk = self.disk_path is not None
         return HostRegion.create(
             self.config.engine_id,

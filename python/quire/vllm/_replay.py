@@ -1,5 +1,5 @@
-"""Stand-ins for the objects that answer a scheduler (connectors, grammars), with answers that were given before. The shadow gives its
-scheduler the answers that vLLM's scheduler got; a script of the shadow is played with the answers that it recorded.
+"""Stand-ins for connectors and grammars, which return answers that were recorded. The shadow gives its scheduler the answers that vLLM's
+scheduler got; a script of the shadow is played with the answers that it contains.
 """
 
 from collections import defaultdict, deque
@@ -8,11 +8,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 
 
 class MissingAnswer(Exception):
-    """Raised if there is no answer: vLLM's scheduler did not ask this question."""
+    """Raised if no answer was recorded, because vLLM's scheduler did not make this call."""
 
 
 class Answers:
-    """Answers in order, per question and name. `given`: {question: {name: [answer, ...]}}."""
+    """The recorded answers in order, per call and name. `given`: {call: {name: [answer, ...]}}."""
 
     def __init__(self, given: dict | None = None):
         self._queues = defaultdict(deque)
@@ -36,12 +36,12 @@ class Answers:
 
 
 class ReplayConnector(SupportsHMA):
-    """The scheduler half of a KV connector. `calls`: the calls that it got."""
+    """The scheduler side of a KV connector. `calls`: the calls that were made."""
 
     def __init__(self, answers: Answers):
         self._answers = answers
         self.calls = []
-        self.has_pending_block_frees = lambda: False  # vLLM 0.32.0; a method of the class would say that it frees blocks
+        self.has_pending_block_frees = lambda: False  # vLLM 0.32.0; as a method of the class it would mean that the connector frees blocks
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         num_tokens, load_async = self._answers.take("match", request.request_id)

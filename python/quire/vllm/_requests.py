@@ -1,4 +1,4 @@
-"""Converts a vLLM Request to the fields that the core needs, and applies the inputs of a session to a Request."""
+"""Converts a vLLM Request to the fields that the core needs, and applies a session's inputs to a Request."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def features(mm_features) -> list:
 
 
 def needs_logprobs(sampling) -> bool:
-    """Returns whether log probabilities of outputs are requested; newer versions of vLLM have another count."""
+    """Returns whether log probabilities of outputs are requested. Newer versions of vLLM have another field for this."""
     return sampling is not None and getattr(sampling, "num_logprobs", sampling.logprobs) is not None
 
 
@@ -72,7 +72,7 @@ def session_input(update) -> dict:
 
 
 def take_session_input(request, update, num_prompt_tokens: int) -> bool:
-    """Applies the next input of a session to the Python request, except its tokens; the core has taken it already. Returns whether log
+    """Applies the next input of a session, which the core has already taken, to the Python request, except its tokens. Returns whether log
     probabilities are requested."""
     if update.mm_features:
         base = num_prompt_tokens - len(update.prompt_token_ids or ())

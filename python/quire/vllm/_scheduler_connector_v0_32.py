@@ -1,7 +1,7 @@
-"""A KV connector under vLLM 0.32.0's scheduler, and its statistics of loads: the half of v0_32.py that is only used with a connector.
+"""The part of v0_32.py that is only used with a KV connector: calls of the connector, and its statistics of loads.
 
-The core decides. This file asks the core's questions in vLLM's form, and counts loads for vLLM's statistics. It runs on the engine's
-thread, within calls of the scheduler.
+The core decides. This file makes the core's calls in vLLM's form, and counts loads for vLLM's statistics. It runs on the engine's thread,
+during calls of the scheduler.
 """
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
@@ -16,12 +16,12 @@ from quire.vllm._setup import refuse_pool_allocating_connectors
 
 
 class LoadStages:
-    """Counts the stages of awaited loads and the tiers that had their tokens. Only statistics depend on it, no decision does."""
+    """Counts the stages of loads for which requests wait, and the tiers that had their tokens. Used only for statistics."""
 
     def __init__(self):
         self.counts = dict.fromkeys(KV_FETCH_STAGES, 0)
         self._stages = {}  # request id -> stage
-        self._awaited = {}  # request id -> whether the request waits while its last match is loaded
+        self._awaited = {}  # request id -> whether the request waits while the tokens of its last match are loaded
         self._sources = PrefixCacheStats()
 
     def move(self, name: str, stage: str | None) -> None:
@@ -40,7 +40,7 @@ class LoadStages:
         self.move(request.request_id, KV_FETCH_WAITING_TO_START if is_async else None)
 
     def blocks_allocated(self, request, num_external_tokens: int, connector) -> bool:
-        """Returns whether the step itself loads the tokens. The connector is asked for their sources; None: it is not asked."""
+        """Returns whether the step itself loads the tokens. Asks `connector`, which may be None, for their sources."""
         name = request.request_id
         is_async = num_external_tokens > 0 and self._awaited.get(name, False)
         if num_external_tokens and request.num_preemptions == 0 and connector is not None:
@@ -90,7 +90,7 @@ class ConnectorHooks(Hooks):
         scheduler._plan_output = output
 
     def order_failed(self, names, num_async):
-        # vLLM unites sets of names and then iterates over the last set.
+        # As in vLLM: builds sets of names and iterates over the last one.
         worker = self._scheduler._worker_output
         named = {name for name in worker.failed_recving if name in names[:num_async]}
         failed = set()
@@ -132,7 +132,7 @@ def connector_options(scheduler) -> dict:
 
 
 class ConnectorMixin:
-    """The scheduler's part for the connector; it precedes Adapter among the base classes."""
+    """The scheduler's methods for the connector. It must come before Adapter in the list of base classes."""
 
     def bind_connector(self) -> None:
         refuse_pool_allocating_connectors(self.connector)
@@ -172,7 +172,7 @@ class ConnectorMixin:
         return outputs
 
     def connector_stats_before_update(self, worker):
-        return None  # the connector is asked after it has the step's results
+        return None  # the connector is asked after it has received the step's results
 
     def connector_stats_after_update(self, worker, stats):
         stats = worker.kv_connector_stats if worker else None
@@ -180,7 +180,7 @@ class ConnectorMixin:
             return stats
         if worker:
             self.loads.received(worker.finished_recving or ())
-        self._native.requests()  # the connector may read requests that it holds
+        self._native.requests()  # the connector may read requests to which it has references
         own = self.connector.get_kv_connector_stats()
         if own is not None and not own.is_empty():
             stats = stats.aggregate(own) if stats is not None else own

@@ -1,4 +1,4 @@
-"""Views of a quire.vllm.Scheduler under the names of vLLM's scheduler. They are snapshots: changing them changes nothing."""
+"""Views of a quire.vllm.Scheduler under the names of vLLM's scheduler. They are snapshots; changes to them have no effect."""
 
 from vllm.v1.request import Request
 
@@ -48,5 +48,5 @@ class SchedulerViews:
         return debug_snapshot(self)
 
     def check_invariants(self) -> None:
-        """Stops the process if the core contradicts itself."""
+        """Stops the process if the core's state is inconsistent."""
         self._native.check_invariants()

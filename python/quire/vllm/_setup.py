@@ -1,7 +1,7 @@
-"""Sets up quire.vllm.Scheduler: limits from vLLM's configuration, and the objects that answer the scheduler.
+"""Sets up quire.vllm.Scheduler: reads limits from vLLM's configuration, and creates the objects that the scheduler calls.
 
-Called once, in the process of vLLM's EngineCore, when its scheduler is made. Connectors, publishers and grammars are vLLM's own objects.
-They are made in vLLM's order, because making them has effects.
+Called once, in the process of vLLM's EngineCore, when its scheduler is created. Connectors, publishers and grammars are vLLM's own objects.
+They are created in vLLM's order, because their construction has side effects.
 """
 
 from vllm import envs
@@ -56,7 +56,7 @@ def read_encoder_budget(scheduler, mm_registry, takes_inputs: bool) -> None:
 
 
 def attach_vllm_objects(scheduler) -> None:
-    """Makes the objects that answer the scheduler: connectors, the publisher of events, the reader of routed experts."""
+    """Creates the objects that the scheduler calls: connectors, the publisher of events, the reader of routed experts."""
     config = scheduler.vllm_config
     scheduler.connector = None
     if config.kv_transfer_config is not None:

@@ -1,8 +1,8 @@
-"""quire.vllm.ShadowScheduler: vLLM's own scheduler decides; quire's scheduler runs next to it and is compared, call by call.
+"""quire.vllm.ShadowScheduler: vLLM's own scheduler decides; quire's scheduler runs next to it, and their results are compared call by call.
 
-quire's half gets copies of the requests and of the workers' results, and stand-ins for connectors and grammars. The stand-ins repeat the
-answers that vLLM's scheduler got, so the real objects are asked once. At the first difference a script that reproduces it is written, the
-comparison ends, and vLLM continues.
+quire's scheduler gets copies of the requests and of the workers' results, and stand-ins for connectors and grammars. The stand-ins repeat
+the answers that vLLM's scheduler got, so the real objects are called only once. At the first difference, a script that reproduces it is
+written, the comparison ends, and vLLM continues.
 """
 
 import os
@@ -29,16 +29,16 @@ from quire.vllm._setup import refuse_pool_allocating_connectors
 
 logger = init_logger("vllm.quire")
 
-SCRIPTS = "QUIRE_SHADOW_DIR"  # environment variable: the folder for scripts; default: the system's folder for temporary files
+SCRIPTS = "QUIRE_SHADOW_DIR"  # environment variable with the folder for scripts; default: the system's folder for temporary files
 
 
 def _request_client_pairs(finished: list) -> list:
-    """Returns (request id, client index) pairs; newer versions of vLLM return the requests themselves."""
+    """Returns (request id, client index) pairs. Newer versions of vLLM return the requests themselves."""
     return [(one.request_id, one.client_index) if isinstance(one, Request) else tuple(one) for one in finished]
 
 
 class ShadowScheduler(SchedulerInterface):
-    """`--scheduler-cls quire.vllm.ShadowScheduler`. `difference` describes the first difference; None: there was no difference yet."""
+    """`--scheduler-cls quire.vllm.ShadowScheduler`. `difference` describes the first difference; None means no difference yet."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class ShadowScheduler(SchedulerInterface):
         self._vllm_scheduler = stock(**arguments)
         refuse_pool_allocating_connectors(self._vllm_scheduler.connector)
         self.difference = self.script = None
-        self.num_steps = 0  # steps that were compared
+        self.num_steps = 0  # number of steps that were compared
         self._answers = Answers()
-        self._calls, self._events = [], []  # connector calls and events of vLLM's scheduler in the current call
-        self._plans = deque()  # (vLLM's SchedulerOutput, quire's), not yet updated
+        self._calls, self._events = [], []  # calls of the connector, and events, by vLLM's scheduler during the current call
+        self._plans = deque()  # (vLLM's SchedulerOutput, quire's SchedulerOutput) of steps without a result yet
         self._quire_scheduler = self._make_quire_scheduler(arguments)
         self._journal = None if self._quire_scheduler is None else journal.Journal(journal.configuration(self._quire_scheduler))
         if self._quire_scheduler is not None:
@@ -77,7 +77,7 @@ class ShadowScheduler(SchedulerInterface):
         except Exception as error:
             if is_served():
                 raise
-            # There is no adapter for this version, and vLLM must run all the same.
+            # This version has no adapter, or another error occurred. vLLM must run nevertheless.
             self.difference = f"at start: {error!r}"
             logger.error(
                 "quire.vllm.ShadowScheduler: quire's scheduler cannot be created under this version of vLLM: %r. vLLM continues without the comparison.",
@@ -87,10 +87,10 @@ class ShadowScheduler(SchedulerInterface):
 
     def __getattr__(self, name: str):
         if name == "_vllm_scheduler":
-            raise AttributeError(name)  # not made yet
+            raise AttributeError(name)  # not created yet
         return getattr(self._vllm_scheduler, name)
 
-    # Records the answers that vLLM's scheduler gets, for quire's scheduler.
+    # Recording of the answers that vLLM's scheduler gets, for quire's scheduler.
 
     def _record_answers_of(self, party, method: str, record) -> None:
         asked = getattr(party, method)
@@ -120,7 +120,7 @@ class ShadowScheduler(SchedulerInterface):
         if theirs.ec_connector is not None:
             self._record_answers_of(theirs.ec_connector, "has_cache_item", lambda answer, name: self._record_answer("item", name, answer, bool(answer)))
         grammars = theirs.structured_output_manager
-        if hasattr(grammars, "accept_tokens"):  # vLLM 0.32.0 asks only these
+        if hasattr(grammars, "accept_tokens"):  # vLLM 0.32.0 calls only these
             self._record_answers_of(grammars, "accept_tokens", lambda answer, request, *_: self._record_grammar("accept", answer, request))
             self._record_answers_of(grammars, "validate_tokens", lambda answer, request, *_: self._record_grammar("valid", len(answer), request))
         else:
@@ -154,10 +154,11 @@ class ShadowScheduler(SchedulerInterface):
             self._answers.note("events", "", events)
         return events
 
-    # One call on both schedulers.
+    # Calls on both schedulers.
 
     def _run_guarded(self, what: str, call, *arguments, **named):
-        """Runs code of the comparison. It must not harm vLLM's scheduler, and may run in the middle of a call of vLLM's scheduler."""
+        """Runs code of the comparison. An exception ends the comparison, because it must not affect vLLM's scheduler. May run during a call
+        of vLLM's scheduler."""
         if self._quire_scheduler is None:
             return None
         try:
@@ -180,7 +181,8 @@ class ShadowScheduler(SchedulerInterface):
         return own
 
     def _compare_call(self, what: str, theirs, call, view=lambda answer: answer):
-        """Makes the call that vLLM's scheduler has answered, and compares. Returns quire's answer, or None if the comparison has ended."""
+        """Makes the call that vLLM's scheduler has answered, and compares the answers. Returns quire's answer, or None if the comparison
+        has ended."""
         if self._quire_scheduler is None:
             return None
         try:
@@ -223,7 +225,7 @@ class ShadowScheduler(SchedulerInterface):
         try:
             with tempfile.NamedTemporaryFile("w", prefix="quire-difference-", suffix=".json", dir=folder, delete=False) as file:
                 self._journal.write(file)
-        except (OSError, TypeError, ValueError) as error:  # no space, or a value that JSON does not have: vLLM must continue
+        except (OSError, TypeError, ValueError) as error:  # no space, or a value that JSON cannot represent; vLLM must continue
             return f"The script could not be written to {folder}: {error}"
         self.script = file.name
         return f"./dev oracle replay {self.script} repeats the run"
@@ -234,7 +236,7 @@ class ShadowScheduler(SchedulerInterface):
         self._answers, self._calls, self._events = Answers(), [], []
 
     def _call_vllm(self, call, *arguments):
-        """Returns vLLM's own answer. If vLLM raises, its state is undefined, and the comparison ends."""
+        """Makes a call of vLLM's scheduler and returns its answer. If vLLM raises, its state is undefined, so the comparison ends."""
         try:
             return call(*arguments)
         except BaseException:

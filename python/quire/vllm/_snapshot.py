@@ -1,4 +1,4 @@
-"""The whole state of a quire.vllm.Scheduler as plain values."""
+"""Converts the whole state of a quire.vllm.Scheduler to plain values."""
 
 import array
 import zlib
@@ -67,7 +67,7 @@ def _encoder(core: dict, names, is_encoder_decoder: bool) -> dict:
 
 
 def encoder_cache(scheduler) -> dict:
-    """Returns only the encoder cache, in the form of debug_snapshot()."""
+    """Returns only the encoder cache, in the format of debug_snapshot()."""
     native = scheduler._native
     return _encoder(native.snapshot(), native.names_of, scheduler.is_encoder_decoder)
 

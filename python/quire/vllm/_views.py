@@ -1,7 +1,7 @@
 """Snapshots of the scheduler's state, in the form of vLLM's own objects.
 
-They are made when vLLM's connectors, metrics or tests ask, on the thread that steps the scheduler. They are read-only: changes to them do
-not reach the core.
+They are created when vLLM's connectors, metrics or tests read them, on the thread that steps the scheduler. Changes to them do not affect
+the core.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -34,7 +34,7 @@ class Block:
 
 
 class Blocks:
-    """The blocks of a request, in the form that connectors get (vLLM's KVCacheBlocks)."""
+    """The blocks of a request, in the form that connectors receive (vLLM's KVCacheBlocks)."""
 
     def __init__(self, native, block_ids: tuple):
         self._native = native
@@ -61,7 +61,7 @@ class Blocks:
 
 
 class FreeQueue:
-    """The blocks that no request holds, in the order in which they are allocated."""
+    """The blocks that no request holds, in the order in which they will be allocated."""
 
     def __init__(self, pool):
         self._pool = pool
@@ -99,7 +99,7 @@ class PrefixIndex:
 
 
 class BlockPool:
-    """The pool of blocks, for reading. It cannot be changed from outside: blocks belong to the core."""
+    """The pool of blocks, read-only: blocks belong to the core."""
 
     def __init__(self, native, num_blocks: int):
         self._native = native
@@ -182,7 +182,7 @@ class KvCacheManager:
 
 
 class EncoderCache:
-    """The values of vLLM's EncoderCacheManager; encoder-decoder models have `allocated` and `to_free`."""
+    """The values of vLLM's EncoderCacheManager. For encoder-decoder models, it has `allocated` and `to_free`."""
 
     def __init__(self, state: dict, cache_size: int):
         self.cache_size = cache_size

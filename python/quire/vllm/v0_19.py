@@ -17,14 +17,14 @@ class Scheduler(Adapter):
     make_event = staticmethod(kv_event)
 
     def add_request(self, request) -> None:
-        tell = getattr(self.connector, "quire_on_queued", None)  # only quire.vllm.Connector has it: vLLM 0.19.0 has no such call
+        tell = getattr(self.connector, "quire_on_queued", None)  # a method of quire.vllm.Connector only
         is_new = tell is not None and not self._native.is_known(request.request_id)
         super().add_request(request)
         if is_new:
             tell(request)
 
     def make_output(self, pieces) -> SchedulerOutput:
-        # `cached` has the columns of CachedRequestData, in its order.
+        # `cached` contains the columns of CachedRequestData, in its order.
         new, *cached, num_tokens, total_tokens, drafts, encoder_inputs, num_common_blocks, finished, freed_encoder, preempted, to_zero = pieces
         return SchedulerOutput(
             scheduled_new_reqs=[self._new_request_data(*piece) for piece in new] if new else [],

@@ -1,5 +1,5 @@
 """quire.vllm.Scheduler for vLLM 0.32.0: full, sliding-window, chunked and cross attention, with encoders. docs/vllm_0_32.md describes which
-decisions differ from 0.19.0, and why the rest is refused.
+decisions differ from 0.19.0, and why other configurations are refused.
 """
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventPublisherFactory
@@ -25,7 +25,7 @@ _SUPPORTED_SPECS = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec"
 
 
 class ManagerHooks(ConnectorHooks):
-    """Asks the grammar manager instead of a request's grammar, except whether the grammar is compiled."""
+    """Calls the grammar manager instead of a request's grammar, except to check whether the grammar is compiled."""
 
     def grammar_ready(self, request):
         structured = request.structured_output_request
@@ -136,7 +136,7 @@ class Scheduler(ConnectorMixin, Adapter):
 
     def take_version_arguments(self, given: dict, block_size: int) -> None:
         self.hash_block_size = given.pop("hash_block_size", None) or block_size
-        self.loads, self.has_sync_loads, self.failed_grammars = LoadStages(), False, set()  # the shadow's scheduler needs them, too
+        self.loads, self.has_sync_loads, self.failed_grammars = LoadStages(), False, set()  # the shadow's scheduler needs them too
 
     def version_options(self) -> dict:
         interval = self.kv_cache_config.prefix_cache_retention_interval
@@ -185,7 +185,7 @@ class Scheduler(ConnectorMixin, Adapter):
         return super().schedule()
 
     def make_output(self, pieces) -> SchedulerOutput:
-        # `cached` has the columns of CachedRequestData, in its order.
+        # `cached` contains the columns of CachedRequestData, in its order.
         new, *cached, num_tokens, total_tokens, drafts, encoder_inputs, _, finished, freed_encoder, preempted, _ = pieces
         if self.use_v2_model_runner:
             cached[3] = {}
@@ -235,7 +235,7 @@ class Scheduler(ConnectorMixin, Adapter):
         return outputs
 
     def _copy_sampling_data(self, outputs, result) -> None:
-        """Passes on the worker's data about tokens that no decision depends on."""
+        """Passes on data about tokens that no decision depends on."""
         scores = result.prompt_token_id_logprobs_dict
         masks = result.sampling_masks if self.vllm_config.model_config.return_sampling_mask else None
         if not scores and masks is None:
@@ -253,7 +253,7 @@ class Scheduler(ConnectorMixin, Adapter):
         return GrammarOutput(names, bitmask, [len(strip_speculative_padding(drafts.get(name, []))) for name in names])
 
     def finish_requests(self, request_ids, finished_status) -> list:
-        """Returns the requests themselves, not their names."""
+        """Returns the requests themselves instead of their names."""
         known = self._native.stale_requests()
         if request_ids is None:
             asked = dict(known)
@@ -265,7 +265,7 @@ class Scheduler(ConnectorMixin, Adapter):
 
     @property
     def kv_holding_waiting(self):
-        """Returns the waiting requests that hold blocks; `waiting` has all other waiting requests."""
+        """Returns the waiting requests that hold blocks. `waiting` contains all other waiting requests."""
         return self.skipped_waiting
 
     def add_request(self, request) -> None:

@@ -20,7 +20,7 @@ using Class = nb::class_<EngineConfig>;
 template <class Value>
 concept HasWords = requires(Value value) { words_of(value); };
 
-// An option without a value, which the engine then chooses, is an empty word.
+// Returns the value as text. An option without a value, which the engine then chooses, is an empty text.
 template <HasWords Value>
 std::string word_of(const Value& value) {
   for (const auto& [text, choice] : words_of(value))
@@ -45,7 +45,7 @@ void set_word(Value& value, const std::string& name, const std::string& word) {
   throw nb::value_error((name + ": is '" + word + "'; use one of " + known).c_str());
 }
 
-// Adds the options of a table. `struct_of` returns their struct in an EngineConfig.
+// Adds the options of a table. `struct_of` returns the struct in an EngineConfig to which the table belongs.
 template <class Table, class StructOf>
 void bind_table(Class& c, const Table& table, const StructOf& struct_of) {
   EngineConfig sample;

@@ -35,7 +35,7 @@ T engine_value_or_raise(Result<T> result) {
   throw nb::python_error();
 }
 
-// Waits without the GIL for an answer from the thread of the engine or of the journal.
+// Waits, without the GIL, for a result from the thread of the engine or of the journal.
 template <class T, class Ask>
 T wait_for_result(const Ask& ask) {
   return engine_value_or_raise([&] {
@@ -246,7 +246,7 @@ void bind_engine(nb::module_& m) {
 }  // namespace quire::python
 
 NB_MODULE(_engine, m) {
-  nanobind::set_leak_warnings(false);  // an answer may live until the interpreter ends
+  nanobind::set_leak_warnings(false);  // an answer may exist until the interpreter ends
   m.doc() = "The engine: a model, its KV cache and its scheduler, stepped by a separate thread.";
   quire::python::bind_engine_config(m);
   quire::python::bind_sampling(m);

@@ -8,7 +8,7 @@
 namespace quire::python {
 namespace {
 
-constexpr std::chrono::milliseconds kSignalPeriod(50);  // Ctrl-C is handled within this time
+constexpr std::chrono::milliseconds kSignalPeriod(50);  // Ctrl-C takes effect within this time
 
 nb::list list_of(const std::vector<PositionLogprobs>& positions) {
   nb::list out;
@@ -30,7 +30,8 @@ nb::object Output::routed_experts() const {
   return view.attr("cast")("H", nb::make_tuple(num_tokens, num_layers, experts_per_layer));
 }
 
-// Checks for signals before it takes an output: outputs may arrive so fast that it never waits, and no output that was taken may be lost.
+// Checks for signals before it takes an output. Outputs may arrive so fast that it never waits, and an output that was taken must not be
+// lost.
 RequestOutput Generation::wait() {
   while (true) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();

@@ -1,5 +1,5 @@
 #pragma once
-// Carries an answer from the engine thread to Python.
+// Passes an answer from the engine thread to Python.
 #include <nanobind/nanobind.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ namespace quire::python {
 
 namespace nb = nanobind;
 
-// Holds the outputs that the engine thread delivers. It holds no Python object, because that thread does not have the GIL.
+// Stores the outputs that the engine thread delivers. It contains no Python object, because the engine thread does not have the GIL.
 class Mailbox final : public OutputSink {
  public:
   void deliver(std::vector<RequestOutput> outputs) override {
@@ -32,7 +32,7 @@ class Mailbox final : public OutputSink {
     }
     output_arrived_.notify_all();
   }
-  // Returns the next output; waits at most `wait` for it. nullopt: no output arrived in time.
+  // Waits at most `wait` for the next output and returns it, or nullopt if none arrived in time.
   std::optional<RequestOutput> take(std::chrono::milliseconds wait) {
     std::unique_lock lock(mutex_);
     if (!output_arrived_.wait_for(lock, wait, [this] { return !outputs_.empty(); })) return std::nullopt;
@@ -53,15 +53,15 @@ class Mailbox final : public OutputSink {
   bool is_finished_ = false;
 };
 
-// Shared by Python's Engine and its answers. The engine is the last member, so it is destroyed first, and its mailboxes after it.
+// Shared by Python's Engine and its answers. The engine is the last member, so it is destroyed first; it may use the mailboxes until then.
 struct SharedEngine {
-  std::vector<std::shared_ptr<Mailbox>> mailboxes;  // at least the mailboxes of open requests
+  std::vector<std::shared_ptr<Mailbox>> mailboxes;  // includes the mailboxes of all open requests
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Engine> engine;
 };
 
-// Part of an answer, or all of it.
+// A part of an answer, or the whole answer.
 struct Output {
   std::vector<TokenId> tokens;
   std::string text;
@@ -71,11 +71,11 @@ struct Output {
   std::optional<std::string> finish_reason;
   std::uint32_t num_cached_tokens = 0;
 
-  // Returns the experts as a memoryview, which NumPy takes without a copy, or None.
+  // Returns the experts as a memoryview, which NumPy can use without a copy, or None.
   [[nodiscard]] nb::object routed_experts() const;
 };
 
-// Python's iterator over one answer. An answer that is dropped before its end is aborted.
+// Python's iterator over one answer. If it is destroyed before its end, the answer is aborted.
 class Generation {
  public:
   Generation(std::shared_ptr<SharedEngine> shared, std::shared_ptr<Mailbox> mailbox, RequestId id)
@@ -83,9 +83,9 @@ class Generation {
   Generation(const Generation&) = delete;
   ~Generation() { abort(); }
 
-  // Returns the next part; raises StopIteration after the end. Waits without the GIL and reacts to signals.
+  // Returns the next part of the answer. Raises StopIteration after the end. Waits without the GIL and reacts to signals.
   Output next();
-  // Waits for the end and returns the rest of the answer as one Output.
+  // Waits for the end of the answer and returns everything that next() has not returned yet.
   Output rest();
   void abort() {
     if (!is_finished_) shared_->engine->finish(id_, FinishReason::abort);

@@ -1,5 +1,5 @@
 #pragma once
-// The parts of the extension module quire._engine; each binds its own types.
+// The parts of the extension module quire._engine. Each part binds its own types.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace quire::python {
 
 namespace nb = nanobind;
 
-// Options of an engine, under the names of the flags of `quire serve`.
+// The options of an engine, under the names of the flags of `quire serve`.
 struct EngineConfig {
   EngineConfig() { engine.adapters.max_loras = 1; }
 
   EngineOptions engine;
-  bool enable_lora = false;                         // false: `engine.adapters.max_loras` has no effect
-  std::map<std::string, std::string> lora_modules;  // folders by name
+  bool enable_lora = false;                         // if false, `engine.adapters.max_loras` has no effect
+  std::map<std::string, std::string> lora_modules;  // name -> folder
   KvDramOptions kv_dram;
   KvDiskOptions kv_disk;
   KvRemoteOptions kv_remote;
 };
 
-// Sets the attributes that Python names. Raises TypeError with the name if an attribute does not exist or has another type.
+// Sets the given attributes. Raises TypeError with the name if an attribute does not exist or has another type.
 template <class T>
 void set_options(nb::handle object, const nb::kwargs& values, const char* what) {
   for (auto [name, value] : values) {

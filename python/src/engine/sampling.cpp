@@ -1,4 +1,4 @@
-// Binds SamplingParams: how the next token is chosen, with vLLM's names.
+// Binds SamplingParams, with vLLM's names: how the next token is sampled.
 #include "quire/base/sampling.h"
 
 #include <nanobind/stl/optional.h>

@@ -20,7 +20,7 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 using Class = nb::class_<Bridge>;
-// identifier, offset, length, mask of positions that take an embedding or None
+// A multimodal item: identifier, offset, length, and the mask of positions that have an embedding, or None.
 using Feature = std::tuple<std::string, std::uint32_t, std::uint32_t, std::optional<std::vector<bool>>>;
 
 std::vector<MultimodalFeature> features_of(const std::vector<Feature>& given) {
@@ -40,11 +40,11 @@ std::uint32_t clamp_to_uint32(std::int64_t value) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(value, 0, UINT32_MAX));
 }
 
-// End conditions of a request. Inputs of a session have them too.
+// End conditions of a request, or of an input of a session.
 struct EndConditions {
   std::int64_t min_tokens = 0;
   Tokens eos_ids, stop_token_ids;
-  std::tuple<std::int32_t, std::int32_t, std::int32_t> repetition;  // smallest and largest pattern, count
+  std::tuple<std::int32_t, std::int32_t, std::int32_t> repetition;  // smallest and largest pattern length, number of repetitions
 };
 
 EndConditions end_conditions_of(const nb::dict& fields) {

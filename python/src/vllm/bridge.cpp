@@ -1,4 +1,4 @@
-// Adds and ends requests: the records, their names, and the contents of vLLM's dict of requests.
+// Adds and ends requests: their records, their names, and the content of vLLM's dict of requests.
 #include "vllm/bridge.h"
 
 #include <nanobind/stl/string.h>
@@ -11,7 +11,7 @@
 namespace quire::python {
 namespace {
 
-// Returns 0 if the core computes no block hashes.
+// Returns the size of a block hash, or 0 if the core computes no block hashes.
 std::uint32_t hash_bytes_of(const CoreConfig& config, bool has_connector) {
   if (!config.prefix_cache.enable_prefix_caching && !has_connector) return 0;
   return config.prefix_cache.hash == HashAlgorithm::xxhash || config.prefix_cache.hash == HashAlgorithm::xxhash_cbor ? 16 : 32;
@@ -133,8 +133,8 @@ void Bridge::show_session_input(nb::handle name) {
   record.has_next_input = false;
 }
 
-// Does what vLLM's _update_request_as_session does to the Python request: the adapter takes the input's parameters, and the tokens come
-// from the core.
+// Applies a session's next input to the Python request, as vLLM's _update_request_as_session does: the hook sets the parameters of the
+// input, and the tokens come from the core.
 void Bridge::take_session_input(RequestRecord& record, const RequestView& view) {
   record.needs_logprobs = nb::cast<bool>(options_.hooks.attr("session_input_taken")(record.request, view.num_prompt_tokens));
   record.has_next_input = true;
@@ -143,7 +143,7 @@ void Bridge::take_session_input(RequestRecord& record, const RequestView& view) 
 }
 
 void Bridge::remove_from_requests(RequestRecord& record) {
-  // Another request with this name may have been added since.
+  // If another request with this name was added since, it keeps its entry.
   if (lookup(record.name) == &record) {
     fast::check(PyDict_DelItem(requests_.ptr(), record.name.ptr()));
     fast::check(PyDict_DelItem(ids_.ptr(), record.name.ptr()));
@@ -161,18 +161,18 @@ void Bridge::drop_finished_record(RequestRecord& record) {
 
 void Bridge::end(RequestRecord& record, RequestStatus status) {
   record.finished = true;
-  if (Py_REFCNT(record.request.ptr()) > 2)  // other code holds it, besides the record and the dict
+  if (Py_REFCNT(record.request.ptr()) > 2)  // other code holds the request, besides the record and the dict
     request_mirror_.update_finished(record, status);
   remove_if_core_forgot(record);
   if (options_.detects_tools && record.request.is_valid()) pinned_.push_back(record.id);
 }
 
-// vLLM keeps a finished request while a transfer or a pin holds its blocks.
+// Removes a request that the core has removed. As vLLM does, keeps a finished request while a transfer or a pin holds its blocks.
 void Bridge::remove_if_core_forgot(RequestRecord& record) {
   if (record.finished && record.request.is_valid() && !core_->view(record.id)) remove_from_requests(record);
 }
 
-// Called after each call that may end pins.
+// Removes the requests whose pins have ended. Called after each call that may end pins.
 void Bridge::remove_unpinned() {
   std::erase_if(pinned_, [this](RequestId id) {
     RequestRecord* record = records_.find(id);

@@ -1,4 +1,4 @@
-// schedule(): converts a plan of the core to the pieces of a SchedulerOutput.
+// Implements schedule(): converts a plan of the core to the parts of a SchedulerOutput.
 #include <nanobind/stl/string_view.h>
 
 #include "vllm/bridge.h"
@@ -13,7 +13,7 @@ nb::set name_set(const Bridge& bridge, std::span<const RequestId> ids) {
   return out;
 }
 
-// The lists that make up a CachedRequestData.
+// The lists of a CachedRequestData.
 struct CachedRequestColumns {
   nb::list req_ids, new_token_ids, new_block_ids, num_computed_tokens, num_output_tokens;
   nb::set resumed;
@@ -36,7 +36,7 @@ nb::object Bridge::empty_blocks() const {
   return out;
 }
 
-// Gathers the block-table deltas of each request into the tuple of lists that vLLM sends.
+// Collects the block table deltas of each request as the tuple of lists that vLLM sends.
 void Bridge::prepare_blocks(const StepPlan& plan) {
   for (const BlockTableDelta& delta : plan.table_deltas) {
     RequestRecord& record = *records_.find(delta.id);
@@ -123,7 +123,7 @@ nb::tuple Bridge::schedule(StepInput input) {
     if (trace_ != nullptr) trace_->planned(plan);
     remove_unpinned();
     const bool shown = pieces_.is_valid();
-    pieces_.reset();  // it holds references to requests
+    pieces_.reset();  // the parts contain references to requests
     for (const ScheduledRequest& scheduled : plan.scheduled) refresh_if_held(*records_.find(scheduled.id));
     for (const RequestId id : plan.preempted) refresh_if_held(*records_.find(id));
     const nb::object pieces = shown ? nb::none() : pieces_of(plan);

@@ -1,4 +1,4 @@
-// update(): converts vLLM's ModelRunnerOutput to a result for the core, and the core's outcome to EngineCoreOutputs.
+// Implements update(): converts vLLM's ModelRunnerOutput to a result for the core, and the core's outcome to EngineCoreOutputs.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace quire::python {
 namespace {
 
-// Returns dict.get(name) for a dict or None; null if there is no entry.
+// Returns the value for `name` in a dict or None; null if no value exists.
 nb::handle get(nb::handle dict, nb::handle name) {
   if (dict.is_none()) return {};
   PyObject* found = PyDict_GetItemWithError(dict.ptr(), name.ptr());
@@ -48,7 +48,7 @@ std::size_t Bridge::num_idle_before(nb::handle scheduled) const {
   return 0;
 }
 
-// vLLM 0.32.0 ignores tokens in flight for a request that a reset has preempted.
+// Returns whether tokens in flight of this request are ignored: in vLLM 0.32.0 after a reset has preempted it.
 bool Bridge::is_dropped(const RequestRecord& record) const {
   const auto view = core_->view(record.id);
   return view && view->drops_stale && view->num_stale_tokens > 0;
@@ -96,7 +96,7 @@ void Bridge::collect_results(const StepPlan& plan, const StepOutput& output, std
   }
 }
 
-// vLLM returns the worker's list itself, cut where the request stopped.
+// Returns the worker's own list, as vLLM does, cut where the request stopped.
 nb::object Bridge::reported_tokens(const RequestUpdate& update) const {
   const nb::handle row = update.result_index < rows_.size() ? rows_[update.result_index] : nb::handle();
   const auto count = static_cast<Py_ssize_t>(update.tokens.size());
@@ -120,7 +120,7 @@ void Bridge::add_tokens(RequestRecord& record, const RequestUpdate& update) {
     record.stop_reason = nb::str("repetition_detected");
 }
 
-// Makes vLLM's PrefillStats: tokens of the prompt, computed, cached, cached locally, cached externally, and added to the cache.
+// Sets vLLM's PrefillStats: tokens of the prompt, computed, cached, cached locally, cached externally, and added to the cache.
 void Bridge::add_prefill_stats(RequestRecord& record, const RequestUpdate& update, OutputFields& fields) const {
   if (options_.prefill_stats.is_none() || record.num_prefill_tokens < 0) return;
   const std::int64_t prompt = std::exchange(record.num_prefill_tokens, -1);
@@ -137,7 +137,7 @@ nb::object Bridge::routed_experts(const RequestUpdate& update) {
   return options_.hooks.attr("routed_experts")(fast::list(blocks), num_tokens - 1);
 }
 
-// Refreshes the Python request of a session after one of its inputs ended.
+// Refreshes the Python request of a session after one of its inputs has ended.
 void Bridge::mirror_paused_session(RequestRecord& record) {
   const RequestView view = view_of(record);
   if (!std::exchange(record.has_next_input, false) && view.status != RequestStatus::waiting_for_input) {
@@ -158,7 +158,8 @@ void Bridge::append_output(const RequestUpdate& update, const StepOutput& output
     fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
     fields[OutputFields::routed_experts] = routed_experts(update);
   }
-  // Read before the session's next input sets its parameters; vLLM 0.19.0 reads it after that.
+  // Reads the value before mirror_paused_session() sets the parameters of the session's next input. vLLM 0.19.0 reads the value after the
+  // next input has set them.
   const bool needed_logprobs = row >= 0 && needed_logprobs_[update.result_index] != 0;
   if (update.session_waits) mirror_paused_session(record);
   if (row >= 0) {
@@ -253,7 +254,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     result.finished_sending = sent;
     result.finished_receiving = received;
     result.invalid_blocks = invalid;
-    // Some of these requests may be gone, which is no failure any more.
+    // Requests that were removed in the meantime are skipped.
     for (nb::handle name : output.failed_receiving)
       if (const RequestRecord* record = lookup(name)) failed.push_back(record->id);
     result.failed_receiving = failed;

@@ -1,4 +1,4 @@
-// Views for other code: refreshed requests, names, blocks.
+// Views for other code: refreshed requests, names of requests, block ids.
 #include <nanobind/stl/string.h>
 
 #include <array>
@@ -24,7 +24,7 @@ nb::object Bridge::refreshed(RequestId id) {
 }
 
 void Bridge::refresh_if_held(RequestRecord& record) {
-  constexpr Py_ssize_t kNumBridgeReferences = 2;  // references of the record and the dict
+  constexpr Py_ssize_t kNumBridgeReferences = 2;  // references of the record and of the dict
   if (record.request.is_valid() && Py_REFCNT(record.request.ptr()) > kNumBridgeReferences) refreshed(record.id);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Access to Python objects through the C API, for code that touches every running request in a step: no argument conversion.
+// Access to Python objects through the C API, without argument conversion, for code that handles every running request in each step.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace quire::python::fast {
 
 namespace nb = nanobind;
 
-// Takes over the reference; throws the Python error if `object` is null.
+// Takes over the reference. Throws the current Python exception if `object` is null.
 inline nb::object steal(PyObject* object) {
   if (object == nullptr) throw nb::python_error();
   return nb::steal(object);
@@ -62,7 +62,7 @@ void extend(nb::handle list, std::span<const T> values) {
   for (const T& value : values) append(list, number(value));
 }
 
-// Passes each item of the list to `out` as a token.
+// Calls `out` with each item of the list as a token.
 template <class Out>
 void append_tokens(nb::handle list, Out&& out) {
   if (!PyList_Check(list.ptr())) throw nb::type_error("sampled_token_ids: every entry must be a list of int");

@@ -1,5 +1,5 @@
 #pragma once
-// Makes vLLM's EngineCoreOutput objects, one per request that has something to report in a step.
+// Creates vLLM's EngineCoreOutput objects, one per request with something to report in a step.
 #include <nanobind/nanobind.h>
 
 #include <array>
@@ -12,15 +12,15 @@ namespace quire::python {
 
 namespace nb = nanobind;
 
-// The classes of outputs in the adapter's vLLM version.
+// The classes for outputs in the adapter's vLLM version.
 struct OutputTypes {
   nb::object output;        // EngineCoreOutput(request_id, new_token_ids, *, ...)
-  nb::list finish_reasons;  // FinishReason members in quire's order
+  nb::list finish_reasons;  // FinishReason members in the order of quire::FinishReason
   nb::object event;         // EngineCoreEvent(type, timestamp)
-  nb::list event_types;     // EngineCoreEventType members, by value from 1 on
+  nb::list event_types;     // EngineCoreEventType members in the order of their values, which begin at 1
 };
 
-// The optional fields of an EngineCoreOutput; null: the default.
+// The optional fields of an EngineCoreOutput; null means the default.
 struct OutputFields {
   enum Name : std::uint8_t {
     new_logprobs,
@@ -56,7 +56,7 @@ class OutputBuilder {
 
   OutputTypes types_;
   std::array<nb::object, OutputFields::count> names_;
-  std::vector<nb::object> name_tuples_;  // by mask of the fields that are set
+  std::vector<nb::object> name_tuples_;  // by bit mask of the fields that are set
 };
 
 }  // namespace quire::python

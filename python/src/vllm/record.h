@@ -1,5 +1,5 @@
 #pragma once
-// The bridge's record of a vLLM request: the Python object, its interned name, and the values that this object already shows.
+// The bridge's record of a vLLM request: the Python object, its interned name, and the values that were last written to the object.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -33,35 +33,35 @@ struct MirroredFields {
 struct RequestRecord {
   RequestId id{};
   nb::object name;                                     // str
-  nb::object request;                                  // vllm.v1.request.Request; null once vLLM would have dropped it
-  nb::object all_tokens, output_tokens, block_hashes;  // the lists inside `request`
+  nb::object request;                                  // vllm.v1.request.Request; null when vLLM would have removed it
+  nb::object all_tokens, output_tokens, block_hashes;  // the lists in `request`
   nb::object trace_headers;
-  nb::object kv_transfer_params;            // the connector's parameters at the end, until an output carries them
-  nb::object stop_reason;                   // kept over the inputs of a session, as in vLLM
-  nb::object new_blocks;                    // block ids in the plan that is being converted
-  std::vector<TokenId> unmirrored_outputs;  // outputs that the Python request does not have yet
-  std::uint64_t num_mirrored_tokens = 0;    // tokens that the Python request has
-  std::uint64_t num_tokens = 0;             // prompt and all reported outputs
+  nb::object kv_transfer_params;            // the connector's parameters of an ended request, until an output contains them
+  nb::object stop_reason;                   // kept across the inputs of a session, as in vLLM
+  nb::object new_blocks;                    // new block ids in the plan that is being converted
+  std::vector<TokenId> unmirrored_outputs;  // outputs that were not written to the Python request yet
+  std::uint64_t num_mirrored_tokens = 0;    // number of tokens that were written to the Python request
+  std::uint64_t num_tokens = 0;             // number of prompt tokens and reported outputs
 
   MirroredFields mirrored;
   std::uint32_t client_index = 0;
   std::uint32_t num_prompt_tokens = 0;
-  std::int64_t num_prefill_tokens = 0;   // tokens of the first prompt; -1: an output has carried its PrefillStats
-  std::int64_t num_computed_tokens = 0;  // according to plans and results; vLLM's value when the request ends
+  std::int64_t num_prefill_tokens = 0;   // tokens of the first prompt; -1 after an output has contained its PrefillStats
+  std::int64_t num_computed_tokens = 0;  // counted from plans and results; equals vLLM's value when the request ends
   std::int64_t num_nans = 0;
   bool needs_logprobs = false;
   bool pooling = false;
   bool structured = false;
   bool session = false;
-  bool has_next_input = false;  // the Python request already has the session's next input
+  bool has_next_input = false;  // the next input of the session was already applied to the Python request
 
   bool finished = false;
-  bool is_listed_in_plan = false;  // a plan has listed it as finished
-  bool reported = false;           // a finished set has listed it
-  bool retired = false;            // the core no longer refers to it
+  bool is_listed_in_plan = false;  // a plan has listed the request as finished
+  bool reported = false;           // a finished set has listed the request
+  bool retired = false;            // the core does not refer to the request any more
 };
 
-// Records by RequestId. The low bits of an id are an index that is reused; the high bits are never reused.
+// Finds records by RequestId. The low bits of an id are an index, which is reused; the high bits are never reused.
 class RecordTable {
  public:
   RequestRecord& make() {
@@ -77,7 +77,7 @@ class RecordTable {
     return *records_[index];
   }
 
-  // Returns null for an id that was dropped.
+  // Returns the record, or null if it was removed.
   [[nodiscard]] RequestRecord* find(RequestId id) const {
     const std::uint64_t index = id.value & ((std::uint64_t{1} << kIndexBits) - 1);
     RequestRecord* record = index < records_.size() ? records_[index].get() : nullptr;

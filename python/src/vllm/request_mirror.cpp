@@ -8,7 +8,7 @@
 namespace quire::python {
 namespace {
 
-// Block hashes in a RequestView are padded to this size.
+// Size to which block hashes in a RequestView are padded.
 constexpr std::size_t kHashStride = 32;
 
 }  // namespace
@@ -101,7 +101,7 @@ void RequestMirror::update_session(RequestRecord& record, const RequestView& vie
   fast::check(PyList_SetSlice(own_prompt.ptr(), 0, PyList_GET_SIZE(own_prompt.ptr()), prompt.ptr()));
   fast::check(PyList_SetSlice(record.all_tokens.ptr(), 0, PyList_GET_SIZE(record.all_tokens.ptr()), prompt.ptr()));
   fast::check(PyList_SetSlice(record.output_tokens.ptr(), 0, PyList_GET_SIZE(record.output_tokens.ptr()), nullptr));
-  // Blocks after the cut have other hashes.
+  // The blocks after the cut get other hashes.
   if (rules_.truncates_session_answers)
     fast::check(PyList_SetSlice(record.block_hashes.ptr(), 0, PyList_GET_SIZE(record.block_hashes.ptr()), nullptr));
   nb::setattr(record.request, num_prompt_tokens_, nb::int_(view.num_prompt_tokens));

@@ -1,5 +1,5 @@
 #pragma once
-// Keeps vLLM's Python requests up to date. They are refreshed before other code reads them, not in every step.
+// Keeps vLLM's Python requests up to date. A request is refreshed only before other code reads it, not in every step.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace quire::python {
 
 class RequestMirror {
  public:
-  // `statuses`: vLLM's RequestStatus members in the order of quire's. `hash_bytes`: size of one block hash; 0 if the core computes none.
-  // `rules` decide which fields of a Request are written.
+  // `statuses`: vLLM's RequestStatus members in the order of quire::RequestStatus. `hash_bytes`: size of one block hash; 0 if the core
+  // computes none. `rules` decide which fields of a Request are written.
   RequestMirror(nb::list statuses, std::uint32_t hash_bytes, const DecisionRules& rules);
 
   // Writes the core's view of the request into the Python object.
   void update(RequestRecord& record, const RequestView& view);
-  // Like update(), for a session that has taken its next input: its prompt has changed, and it has no outputs.
+  // Updates the Python object of a session that has taken its next input: its prompt has changed, and it has no outputs.
   void update_session(RequestRecord& record, const RequestView& view);
-  // Last update of a request that the core may have forgotten: outputs in `unmirrored_outputs`, status, counters.
+  // Updates a request for the last time, when the core may have removed it: writes `unmirrored_outputs`, the status and the counters.
   void update_finished(RequestRecord& record, RequestStatus status);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// vLLM's connector, encoder connector, grammar and tokenizer as the core's interfaces. A call with a `RequestView` refreshes the Python
-// request first.
+// Implements the core's interfaces with vLLM's connector, encoder connector, grammar and tokenizer. Calls with a `RequestView` refresh the
+// Python request first.
 #include "quire/connector.h"
 #include "quire/core.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// A flag that takes one of a few names.
+// A flag whose value is one of a few names.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Adds a flag that takes one of the names of an enumeration; --help and errors list only the names.
+// Adds a flag whose value is one of an enumeration's names. --help and errors list the names, not the numbers.
 template <class Enum>
 CLI::Option* add_choice(CLI::App& app, const std::string& flag, Enum& value, const std::string& help,
                         const std::map<std::string, Enum>& choices) {

@@ -1,5 +1,5 @@
 #pragma once
-// Flags of every command that starts an engine. They have vLLM's names if vLLM has the same flag.
+// Flags of every command that starts an engine. If vLLM has the same flag, the name is vLLM's.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
@@ -13,10 +13,10 @@ namespace quire {
 // Parses "2GiB", "512M", "1.5GB" or plain bytes. K, M, G, T and their KiB forms are powers of 1024; kB, MB, GB, TB are powers of 1000.
 Result<std::uint64_t> parse_bytes(std::string_view text);
 
-// Adds MODEL and the engine's flags; `options` must outlive parsing.
+// Adds the argument MODEL and the engine's flags. `options` must outlive parsing.
 void add_engine_flags(CLI::App& app, EngineOptions& options);
 
-// Accepts "2GiB", or "auto" for 0.
+// Returns a validator that converts a size such as "2GiB" to bytes, and "auto" to 0.
 CLI::Validator bytes_flag();
 
 }  // namespace quire

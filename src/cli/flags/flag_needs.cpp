@@ -149,7 +149,7 @@ constexpr std::array kNeeds = {
     FlagNeed{"--media-timeout-ms", fetches, "image fetching", "add --allowed-media-domains, and serve a model that supports images"},
     FlagNeed{"--max-audio-seconds", supports_audio, "a model that supports audio", kServeAudioModel},
     FlagNeed{"--max-audio-bytes-in-flight", supports_audio, "a model that supports audio", kServeAudioModel},
-    FlagNeed{"--max-sound-seconds", supports_audio, "a model that supports audio", kServeAudioModel},  // old names
+    FlagNeed{"--max-sound-seconds", supports_audio, "a model that supports audio", kServeAudioModel},  // old name of --max-audio-seconds
     FlagNeed{"--max-sound-bytes-in-flight", supports_audio, "a model that supports audio", kServeAudioModel},
     FlagNeed{"--tenant-secret", has_tenants, "tenants", "add --tenant-keys-file"},
     FlagNeed{"--tenant-turns", has_tenants, "tenants", "add --tenant-keys-file"},

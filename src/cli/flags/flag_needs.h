@@ -14,9 +14,9 @@
 
 namespace quire {
 
-// The features of the served model, engine and server that flags depend on.
+// The properties of the served model, engine and server on which flags depend.
 struct ServedFeatures {
-  const EngineOptions& engine;  // as the engine resolved them
+  const EngineOptions& engine;  // as resolved by the engine
   const ServerOptions& server;
   const TierFlags& tiers;
   const LoraFlags& lora;
@@ -26,13 +26,13 @@ struct ServedFeatures {
 struct FlagNeed {
   std::string_view flag;
   bool (*is_met)(const ServedFeatures& served);
-  std::string_view missing;  // for example "a tier"
+  std::string_view missing;  // what the flag needs, such as "a tier"
   std::string_view remedy;
 };
-// Returns all such flags, except the ones that CLI11 checks itself (needs()).
+// Returns all flags with such a condition, except the flags that CLI11 checks itself (needs()).
 std::span<const FlagNeed> flag_needs();
 
-// Returns, for each given flag without effect: its name, the reason, and what to add.
+// Returns one entry per given flag that has no effect: the flag, the reason, and what to add.
 std::vector<Error> flags_without_effect(const CLI::App& command, const ServedFeatures& served);
 
 }  // namespace quire

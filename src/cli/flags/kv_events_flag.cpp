@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Writes a JSON value into an option. Returns the kind of value that the option takes, or nullptr after success.
+// Write a JSON value into an option. Return nullptr, or a description of the values that the option accepts.
 const char* put(const json::value& given, bool& flag) {
   if (!given.is_bool()) return "true or false";
   flag = given.get_bool();

@@ -11,7 +11,7 @@ namespace quire {
 // Errors name the field.
 [[nodiscard]] Result<KvEventsOptions> parse_kv_events(std::string_view json);
 
-// `options` must outlive parsing.
+// Adds the flag. `options` must outlive parsing.
 void add_kv_events_flag(CLI::App& app, KvEventsOptions& options);
 
 }  // namespace quire

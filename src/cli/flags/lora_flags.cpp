@@ -25,7 +25,7 @@ Result<AdapterModule> parse_lora_module(std::string_view text) {
     const boost::json::value value = boost::json::parse(text, failed);
     if (failed || !value.is_object()) return refuse("is not a JSON object");
     for (const auto& [name, given] : value.get_object()) {
-      if (name == "base_model_name") continue;  // vLLM's name of the base model in its list; ignored here
+      if (name == "base_model_name") continue;  // vLLM's name for the base model; ignored here
       if (!given.is_string() || (name != "name" && name != "path")) return refuse("must contain only the strings name and path");
       (name == "name" ? module.name : module.path) = given.get_string();
     }

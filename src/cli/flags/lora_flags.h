@@ -19,7 +19,7 @@ struct LoraFlags {
 
 void add_lora_flags(CLI::App& app, LoraFlags& flags);
 
-// Returns the adapter options of the flags. Without --enable-lora they serve no adapters.
+// Returns the adapter options that the flags describe. Without --enable-lora no adapters are served.
 [[nodiscard]] Result<AdapterOptions> adapter_options(const LoraFlags& flags);
 
 // Parses NAME=FOLDER, or {"name": NAME, "path": FOLDER}.

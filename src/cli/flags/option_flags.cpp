@@ -1,4 +1,4 @@
-// Called once, while the command line is set up. A flag only writes its option.
+// Adds flags for options. Called once, while the command line is set up. A flag only writes its option.
 #include "cli/flags/option_flags.h"
 
 #include <map>
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Returns whether --help shows the value as the default. A zero or an empty text stands for a default that the help text describes.
+// Returns whether --help shows the value as the default. A zero or an empty text represents a default that the help text describes.
 template <class Value>
 bool has_shown_default(const Value& value) {
   if constexpr (std::is_arithmetic_v<Value>)

@@ -17,8 +17,8 @@ struct SpeculativeConfig {
 void add_speculative_config_flag(CLI::App& app, EngineOptions& options);
 
 // Parses {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}, or {"method": "draft_model",
-// "model": "small.gguf", "num_speculative_tokens": 4}. The method is optional. If only one of the lookup lengths is given, it sets both;
-// without them both are 5.
+// "model": "small.gguf", "num_speculative_tokens": 4}. "method" is optional. If only one of the two lookup lengths is given, both get its
+// value; if neither is given, both are 5.
 [[nodiscard]] Result<SpeculativeConfig> parse_speculative_config(std::string_view text);
 
 }  // namespace quire

@@ -1,5 +1,6 @@
-// Called once by `quire serve` while it builds its command line, before any thread is started. A flag only writes its option. The engine
-// checks whether the options fit together (engine/tiers/tier_check.h), so that embedders get the same errors.
+// Adds the flags of tiers and connectors. Called once by `quire serve` while the command line is set up, before any thread is started. A
+// flag only writes its option. The engine checks the options (engine/tiers/tier_check.h), so that programs that embed quire get the same
+// errors.
 #include "cli/flags/tier_flags.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace quire {
 namespace {
 
-// Flags that apply to all tiers.
+// Adds the flags that apply to all tiers.
 void add_shared_flags(CLI::App& app, TierFlags& flags) {
   app.add_option_function<std::string>(
          "--kv-key", [&](const std::string& file) { flags.kv_peer.key_file = flags.kv_peer_cache.key_file = file; },
@@ -50,7 +51,8 @@ void add_shared_flags(CLI::App& app, TierFlags& flags) {
       ->type_name("UINT");
 }
 
-// Returns the path of the installed library with ExampleConnector and others; nullopt if it does not exist or is already in `given`.
+// Returns the path of the installed library with ExampleConnector and other connectors; nullopt if the library does not exist or is already
+// in `given`.
 std::optional<std::string> find_bundled_library(const std::vector<std::string>& given) {
   constexpr const char* kName = "libquire_example_connectors.so";
   std::error_code error;

@@ -22,10 +22,10 @@ struct TierFlags {
   KvTierPolicy policy = KvTierPolicy::measured;
 };
 
-// `options` and `flags` must outlive the app.
+// Adds the flags. `options` and `flags` must outlive the app.
 void add_tier_flags(CLI::App& app, EngineOptions& options, TierFlags& flags);
 
-// Errors name `kv_connector` or `kv_connector_library`.
+// Returns the connectors that the flags name. Errors name `kv_connector` or `kv_connector_library`.
 Result<ConnectorChoice> connectors_of(const TierFlags& flags);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Pins: finished requests that keep their blocks for the next turn of their job, each until a given time. A job has at most one.
+// Pins: finished requests whose blocks are kept for the next turn of their job, each until a given time. A job has at most one pin.
 #include <limits>
 #include <optional>
 #include <span>
@@ -14,30 +14,30 @@ namespace quire {
 struct Pin {
   RequestId request;
   Job* job = nullptr;
-  double expiry = 0.0;  // in s
+  double expiry = 0.0;  // in seconds
 };
 
-// There are few pins (one per job with a running tool), so lists are searched from the front. The earliest expiry is cached, because every
-// step checks whether a pin has expired.
+// Few pins exist (one per job with a running tool), so the list is searched linearly. The earliest expiry is cached, because every step
+// checks whether a pin has expired.
 class PinList {
  public:
   // Returns the pins in the order in which they were added.
   [[nodiscard]] std::span<const Pin> all() const { return pins_; }
-  // nullopt: there are no pins.
+  // Returns the earliest expiry, or nullopt if no pin exists.
   [[nodiscard]] std::optional<double> next_expiry() const;
 
-  // The job must not have a pin.
+  // Adds a pin. Its job must not have another one.
   void add(Pin pin);
-  // Each removes and returns one pin: the one of the job, the one that expires first (the first of equal ones), the first one that has
-  // expired.
+  // Each removes and returns one pin, or returns nullopt if no such pin exists. take(): the pin of the job. take_oldest(): the pin that
+  // expires first; among equal ones the first added. take_expired(): the first added pin that has expired.
   std::optional<Pin> take(const Job& job);
   std::optional<Pin> take_oldest();
   std::optional<Pin> take_expired(double now);
 
-  // Stops the program if a job and its pin disagree, or the cached expiry is wrong.
+  // Stops the program if a pin and its job are inconsistent, or the cached expiry is wrong.
   void check_invariants() const;
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [pins, next_expiry] = self;

@@ -1,8 +1,8 @@
 #pragma once
-// Detects that a tier only churns: it is far too small for its traffic, so nearly all blocks are evicted without having been requested.
-// Then only one new request in kEvery is stored, and each request for which something was found. Little is written (disks wear
-// out), and blocks stay kEvery times as long, so that some of them are found. Owned by a connector; called on the core's thread. It decides
-// from counts alone.
+// Detects that a tier churns: it is far too small for its traffic, so nearly all blocks are evicted without having been loaded. While a
+// tier churns, the connector stores only one in kEvery requests without a hit, and each request with a hit. Fewer writes wear out the disk
+// less, and blocks stay about kEvery times as long, so that some of them are loaded again. Owned by a connector; called on the core's
+// thread.
 #include <algorithm>
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace quire {
 class ChurnDetector {
  public:
   static constexpr std::uint64_t kEvery = 16;
-  static constexpr std::uint64_t kLeastWindow = 1024;  // in blocks; large enough that chance does not decide in a small tier
+  static constexpr std::uint64_t kLeastWindow = 1024;  // in blocks; large enough that a small tier is not judged by chance
 
   explicit ChurnDetector(std::uint64_t num_slots) : window_(std::max(num_slots, kLeastWindow)) {}
 
@@ -24,12 +24,13 @@ class ChurnDetector {
     update();
   }
   [[nodiscard]] bool is_churning() const { return is_churning_; }
-  // Called once for each request for which nothing was found. Returns whether it is stored.
+  // Called once for each request without a hit. Returns whether the request is stored.
   bool should_store_next() { return !is_churning_ || num_passed_++ % kEvery == 0; }
 
  private:
-  // Judges when as many blocks were evicted as the tier holds: was one block in kSeldom found again? While only one request in kEvery is
-  // stored, its blocks stay longer. Storing all requests again therefore requires more hits, and begins as soon as they are reached.
+  // Decides after `window_` evictions whether the tier churns: fewer than one block was loaded per kSeldom evicted blocks. While the tier
+  // churns, few blocks are stored and they stay longer, so more hits are required to end it: at least window_ / kEvery loaded blocks, and
+  // kOften per evicted block. This is checked on every call.
   static constexpr std::uint64_t kSeldom = 16, kOften = 4;
   void update() {
     if (is_churning_ && num_loaded_ >= window_ / kEvery && num_loaded_ >= kOften * num_evicted_)
@@ -42,7 +43,7 @@ class ChurnDetector {
   }
 
   std::uint64_t window_;
-  std::uint64_t num_loaded_ = 0, num_evicted_ = 0;  // since the last judgement
+  std::uint64_t num_loaded_ = 0, num_evicted_ = 0;  // since the last decision
   std::uint64_t num_passed_ = 0;
   bool is_churning_ = false;
 };

@@ -1,6 +1,6 @@
-// Several connectors as one. The core calls it on its thread, in the middle of a step. It passes each call to its members in order and
-// joins their answers. It only decides which member a request loads from. Members do not know each other, so each has a separate tier:
-// places of two members may have equal numbers.
+// Combines several connectors into one. The core calls it on its thread, during a step. It passes each call to its members in order and
+// combines their answers; the only decision is from which member a request loads. The members do not know each other, so each has a
+// separate tier, and slots of two members may have equal numbers.
 #include "core/connect/composite_connector.h"
 
 #include <algorithm>
@@ -114,7 +114,7 @@ bool CompositeConnector::peek_stacked(const RequestView& request, std::uint32_t 
   return true;
 }
 
-// A member without tokens may have the tokens after another member's part, so members are asked again until no part is added.
+// Members are asked again until none adds a part, because a member without a match may have the tokens after another member's part.
 ExternalMatch CompositeConnector::match_stacked(const RequestView& request, std::uint32_t num_local_tokens) {
   std::vector<Part> parts;
   ExternalMatch all{.num_tokens = 0, .load_async = false};
@@ -149,7 +149,7 @@ void CompositeConnector::allocated_stacked(const RequestView& request, GroupBloc
 }
 
 void CompositeConnector::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
-  // The others get the request without blocks: they must not store blocks that are about to be loaded.
+  // The other members get the request without blocks, because they must not store blocks that are about to be loaded.
   no_blocks_.resize(blocks.size());
   if (choice_ == CompositeChoice::stacked) return allocated_stacked(request, blocks, num_external_tokens);
   const auto found = chosen_.find(request.id.value);

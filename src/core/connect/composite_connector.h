@@ -1,13 +1,13 @@
 #pragma once
-// Combines several connectors into one. All of them get every call and all store; a request loads from one of them. The rules are vLLM's
+// Combines several connectors into one. All of them get every call, and all store; a request loads from one of them. The rules are vLLM's
 // MultiConnector (v0.19.0):
-//   match        all are asked in order; one without an answer yet ends the query. The first that has tokens is chosen, until another
-//                query chooses again or the request ends
-//   allocated    the chosen one gets the blocks and the external tokens, the others no blocks and no tokens
-//   finished     blocks are kept if any of them keeps them
-//   others       `invalidated`, `sent`, `step_output` and `reset`: all get the call; a reset is done if all have done it
-// The end of a transfer is reported to the connector that requested it. The core keeps a finished request's blocks until all its transfers
-// are over, whichever connector requested them. This corresponds to vLLM's count of further saves.
+//   match        all members are asked in order; a member without an answer yet ends the query. The first member with tokens is
+//                chosen, until another query chooses again or the request ends
+//   allocated    the chosen member gets the blocks and the external tokens, the others no blocks and no tokens
+//   finished     blocks are kept if any member keeps them
+//   others       `invalidated`, `sent`, `step_output` and `reset`: all members get the call; reset() returns true if it does for all
+// The end of a transfer is reported to the member that requested it. The core keeps a finished request's blocks until all its transfers
+// have ended, whichever member requested them. This corresponds to vLLM's count of extra asynchronous saves.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,20 +22,20 @@ namespace quire {
 
 struct CompositeMember {
   std::shared_ptr<Connector> connector;
-  // Transfer::tier of its transfers; nullopt: the connector sets it.
+  // Transfer::tier of the member's transfers; nullopt: the connector sets it.
   std::optional<std::uint32_t> tier = std::nullopt;
 };
 
-// Selects the connector that a request loads from if several have something.
+// From which member a request loads if several have a match.
 enum class CompositeChoice : std::uint8_t {
-  first,    // the first that has tokens, however few (vLLM)
-  longest,  // the one with the most tokens, the first of equals
-  // The first that has tokens, then one that has tokens after these, and so on, each at most once. For tiers that share the blocks of a
-  // prompt among them. All must load in the same way (ExternalMatch::load_async).
+  first,    // the first member with tokens, however few (vLLM)
+  longest,  // the member with the most tokens; the first one if several have as many
+  // The first member with tokens, then a member with tokens after these, and so on, each at most once. For tiers that divide the blocks of
+  // a prompt among them. All parts must load in the same way (ExternalMatch::load_async).
   stacked
 };
 
-// Called on the core's thread. It keeps no blocks and moves no data. finished() removes its records of a request, completed() its record of
+// Called on the core's thread. It holds no blocks and moves no data. finished() removes its records of a request, completed() its record of
 // a transfer.
 class CompositeConnector final : public Connector {
  public:
@@ -45,7 +45,7 @@ class CompositeConnector final : public Connector {
   }
 
   void bind(const Core& core) override;
-  // Return true if all members support it.
+  // Return whether all members support it.
   [[nodiscard]] bool supports_groups() const override;
   [[nodiscard]] bool supports_states() const override;
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
@@ -62,9 +62,9 @@ class CompositeConnector final : public Connector {
   void step_output() override;
   bool reset() override;
 
-  // Stops the program if it remembers an unknown member, or one member twice for a request.
+  // Stops the program if it refers to an unknown member, or to one member twice for the same request.
   void check_invariants() const;
-  // Returns how many requests and transfers it remembers; 0 when all are over.
+  // Returns the number of records of requests and transfers; 0 when all have ended.
   [[nodiscard]] std::size_t num_tracked() const { return chosen_.size() + owners_.size() + parts_.size(); }
 
  private:
@@ -76,11 +76,11 @@ class CompositeConnector final : public Connector {
   };
 
   bool peek_stacked(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches);
-  // Peeks at one member. The matches get the tier of the member's transfers.
+  // Calls peek() of one member. Sets the tier of the matches to the tier of the member's transfers.
   bool peek_at(const CompositeMember& member, const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches);
   ExternalMatch match_stacked(const RequestView& request, std::uint32_t num_local_tokens);
   void allocated_stacked(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens);
-  // Returns whether a match of so many tokens is preferred to the best one so far.
+  // Returns whether a match of `num_tokens` is preferred to the best match so far.
   [[nodiscard]] bool is_better(std::uint32_t num_tokens, std::uint32_t best) const;
 
   std::vector<CompositeMember> members_;

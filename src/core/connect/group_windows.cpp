@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// Only the next token reads a state, as if that token attended to the token before it.
+// Only the next token reads a state, so a state behaves like a window of two tokens.
 constexpr std::uint32_t kStateWindow = 2;
 
 }  // namespace
@@ -35,7 +35,7 @@ Result<GroupWindows> GroupWindows::create(const CoreConfig& config) {
   if (result.windows_.size() > 1 && !config.fixes.hits_before_loads)
     return fail(ErrorCode::invalid_argument, "fixes.hits_before_loads",
                 "must be on with several cache groups: a load could overwrite blocks found in the prefix cache", "turn it on");
-  // Nothing would be loaded then, and a request would wait for its load forever.
+  // With such windows nothing would be loaded, and a request would wait for its load forever.
   if (std::ranges::all_of(result.windows_, [](std::uint32_t window) { return window == 1; }))
     return refuse("sliding windows of one token leave nothing to load");
   return result;

@@ -1,8 +1,8 @@
 #pragma once
-// Computes which blocks of a prompt each cache group needs, and how much of the prompt a lower tier with some of them can load. The rules
-// equal the core's prefix cache (core/kv/attention_managers.h). A full-attention group needs all blocks. A window group needs the blocks
-// that cover the last window - 1 tokens, and a state group the block at the end of which a prompt continues. Groups have blocks of one
-// size.
+// Computes which blocks of a prompt each cache group needs, and how much of the prompt a lower tier with some of these blocks can load. The
+// rules equal the rules of the core's prefix cache (core/kv/attention_managers.h). A full-attention group needs all blocks. A window group
+// needs the blocks that cover the last window - 1 tokens. A state group needs the block that ends where the prompt continues. All groups
+// have the same block size.
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
@@ -14,18 +14,19 @@
 
 namespace quire {
 
-// A value, made once per connector. Counts are in blocks of the cache unless they say tokens.
+// Created once per connector. Counts are in blocks of the cache unless a name says tokens.
 class GroupWindows {
  public:
-  // Errors: a group keeps something else, or its blocks differ in size from `config.block_size`; several groups without hits_before_loads.
+  // Returns an error if a group has another kind of attention, or blocks of another size than `config.block_size`, or if there are several
+  // groups without hits_before_loads.
   static Result<GroupWindows> create(const CoreConfig& config);
 
   [[nodiscard]] std::uint32_t num_groups() const { return static_cast<std::uint32_t>(windows_.size()); }
   [[nodiscard]] bool has_windows() const { return has_windows_; }
-  // Returns true if there is one group and it needs every block.
+  // Returns whether there is a single group, which needs every block.
   [[nodiscard]] bool is_plain() const { return windows_.size() == 1 && !has_windows_; }
-  // Returns the group's first block that the token after the first `num_blocks` blocks attends to, or `num_blocks` if there is no such
-  // block.
+  // Returns the first block of the group to which the token after the first `num_blocks` blocks attends, or `num_blocks` if no such block
+  // exists.
   [[nodiscard]] std::uint32_t first_needed(std::uint32_t group, std::uint32_t num_blocks) const {
     QUIRE_CHECK(group < windows_.size(), "the cache group exists");
     const std::uint32_t window = windows_[group];
@@ -33,8 +34,8 @@ class GroupWindows {
     return window == 0 || num_tokens < window ? 0 : static_cast<std::uint32_t>((num_tokens - window + 1) / block_size_);
   }
 
-  // Returns the greatest number of blocks in [first, end] up to which every group can be filled: the blocks that it needs are loadable or
-  // lie before `first`. Calls is_loadable(block, group) at most once for each pair, in the order of the blocks.
+  // Returns the largest number of blocks in [first, end] up to which every group can be filled: each block that it needs is loadable or
+  // lies before `first`. Calls is_loadable(block, group) at most once per pair, in the order of the blocks.
   template <std::predicate<std::uint32_t, std::uint32_t> Loadable>
   std::uint32_t longest(std::uint32_t first, std::uint32_t end, Loadable is_loadable) {
     QUIRE_CHECK(first <= end, "the range of blocks is not reversed");
@@ -55,8 +56,8 @@ class GroupWindows {
  private:
   std::uint32_t block_size_ = 0;  // in tokens
   bool has_windows_ = false;
-  std::vector<std::uint32_t> windows_;  // in tokens, by group; 0: all; 2: only the state after the last token is read
-  std::vector<std::uint32_t> runs_;     // loadable blocks in a row up to this block, by group
+  std::vector<std::uint32_t> windows_;  // in tokens, by group; 0: all blocks are needed; 2: a state, of which only the last is read
+  std::vector<std::uint32_t> runs_;     // by group: number of consecutive loadable blocks that end at the current block
 };
 
 }  // namespace quire

@@ -2,14 +2,15 @@
 //   matched -> loading            allocated() with external tokens: the load is in the plan that is being made
 //   loading -> any                completed()
 //   scheduled -> storing          planned(): blocks that the plan fills are stored, by a transfer of the next plan
-//   storing -> stored             sent(), when the request has ended and its transfers are over; or planned(), when the plan preempts it;
-//                                 with hit_after_store_completes instead completed()
-//   ended -> storing              finished(): blocks that were held back, if no other request runs or waits; by a transfer of the next plan
+//   storing -> stored             sent(), when the request has ended and its transfers have ended; or planned(), when the plan preempts it;
+//                                 with hit_after_store_completes: completed()
+//   ended -> storing              finished(): deferred blocks, if no other request runs or waits; by a transfer of the next plan
 //   storing -> not kept           completed() with a failure
-// A request is forgotten when it has ended and has nothing in transfer. The core calls it on its thread, in the middle of steps. Between
-// steps the engine reports what a tier has restored, which transfers it supports, and its costs. offload_stores.cpp decides on stores. The
-// connector opens no file and moves no data. The counters of blocks in flight (num_storing_blocks_, num_loading_blocks_) rise when a
-// transfer is decided and fall when it is over, whatever happens to its request, because is_busy_storing() and computes_faster() use them.
+// The record of a request is removed when the request has ended and no transfer of it is in flight. The core calls the connector on its
+// thread, during steps. Between steps, the engine reports the blocks that a tier has restored, the transfers that it supports, and its
+// costs. offload_stores.cpp decides what is stored. The connector opens no file and moves no data. num_storing_blocks_ and
+// num_loading_blocks_ increase when a transfer is decided and decrease when it has ended, even if its request has ended, because
+// is_busy_storing() and computes_faster() use them.
 #include "core/connect/offload_connector.h"
 
 #include <fmt/format.h>
@@ -143,8 +144,8 @@ std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& reque
   return keys_;
 }
 
-// The last token is computed even if all tokens are loaded. With windows the last token does not count, because its window begins one token
-// earlier than the next token's window.
+// The last token is always computed. With windows it is not counted at all, because its window begins one token earlier than the window of
+// the token after it.
 std::size_t OffloadConnector::num_loadable(const RequestView& request) const {
   return (std::max<std::size_t>(1, request.tokens.size()) - (windows_.has_windows() ? 1 : 0)) /
          (std::size_t{block_size_} * blocks_per_key_);
@@ -171,7 +172,7 @@ bool OffloadConnector::is_being_loaded(std::span<const OffloadKey> keys, std::si
   return false;
 }
 
-// A tier that is equally fast is used, because it takes work off the processors.
+// If loading takes as long as computing, the blocks are loaded, because loading leaves the processors to other requests.
 bool OffloadConnector::computes_faster(std::uint32_t num_local_tokens, std::uint32_t num_tokens) const {
   if (costs_.load_bytes_per_s <= 0.0 || costs_.compute_tokens_per_s <= 0.0) return false;
   const std::uint32_t first = num_local_tokens / block_size_;
@@ -184,7 +185,7 @@ bool OffloadConnector::computes_faster(std::uint32_t num_local_tokens, std::uint
   return static_cast<double>(bytes) / costs_.load_bytes_per_s > num_tokens / costs_.compute_tokens_per_s;
 }
 
-// A request with more blocks than the limit is stored all the same, when no other store is in flight.
+// A request with more blocks than the limit is stored when no other store is in flight.
 bool OffloadConnector::is_busy_storing(std::size_t num_blocks) const {
   return max_storing_blocks_ > 0 && num_storing_blocks_ > 0 && num_storing_blocks_ + num_blocks > max_storing_blocks_;
 }
@@ -199,7 +200,7 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   const std::size_t tokens_per_key = std::size_t{block_size_} * blocks_per_key_;
   const std::size_t num_keys = num_loadable(request);
   const std::span<const OffloadKey> keys = keys_of(request, 0, num_keys);
-  // Touches the keys even if nothing is loaded then: a prefix that is requested stays young.
+  // Touches the keys even if nothing is loaded, so that a prefix that is requested is evicted late.
   ledger_->touch(keys);
   if (num_keys * tokens_per_key < num_local_tokens + tokens_per_key) return kNothing;
   const std::size_t start = num_local_tokens / tokens_per_key;
@@ -217,7 +218,7 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   return {.num_tokens = num_tokens, .load_async = true};
 }
 
-// Like match(), but without its side effects.
+// Returns what match() would, without its side effects.
 bool OffloadConnector::peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) {
   if (!service_.loads) return true;
   const std::size_t tokens_per_key = std::size_t{block_size_} * blocks_per_key_;
@@ -245,7 +246,7 @@ void OffloadConnector::allocated(const RequestView& request, GroupBlocks blocks,
   for (std::uint32_t group = 0; group < windows_.num_groups(); ++group)
     if (const std::uint32_t begin = std::max(first, windows_.first_needed(group, end)); begin < end)
       plan_load(request, group, blocks[group], begin, end);
-  // Blocks that were just loaded are in the tier already.
+  // Blocks that were just loaded are already in the tier.
   tracked.next_stored = end / blocks_per_key_;
 }
 
@@ -291,7 +292,7 @@ void OffloadConnector::plan_transfers(const StepPlan& /*plan*/, TransferList& tr
     return true;
   });
   std::erase_if(loads_, [&](PendingTransfer& load) {
-    // The request has ended, and a window has released the blocks that the load should fill.
+    // The request has ended, and a window has released the blocks that the load should have filled.
     if (load.was_refused && !holds_blocks(load)) {
       end_transfer_of(load);
       forget_if_done(load.request);
@@ -318,8 +319,8 @@ bool OffloadConnector::begin(PendingTransfer& moving, TransferList& transfers) {
   return id.has_value();
 }
 
-// Returns whether the request still holds the blocks at the same indices: then no other request has written to them. A block that a window
-// released may return to the same request, but at another index.
+// Returns whether the request still holds the blocks at the same indices, so that no other request can have written to them. A block that a
+// window released may return to the same request, but at another index.
 bool OffloadConnector::holds_blocks(const PendingTransfer& moving) const {
   QUIRE_CHECK(moving.indices.size() == moving.blocks.size(), "each block has an index in the block table");
   const std::span<const BlockId> held = core_->blocks(moving.request, moving.group);

@@ -1,6 +1,6 @@
 // Handles transfers and requests that have ended. Called on the core's thread, within Core::apply() (completed, sent) and when a request
-// ends (finished). A key that must not be kept but is in transfer is marked (dropped_after_transfer_). It leaves the tier when its last
-// transfer is over, and until then it is not found.
+// ends (finished). A key that must not be kept but is in transfer is put into dropped_after_transfer_: it is not found any more, and leaves
+// the tier when its last transfer has ended.
 #include <algorithm>
 #include <iterator>
 
@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Makes the keys loadable.
+// Ends the stores of the keys, so that they can be loaded. Keys in dropped_after_transfer_ are removed instead.
 void OffloadConnector::end_stores(std::vector<OffloadKey>& keys) {
   if (!dropped_after_transfer_.empty()) {
     std::erase_if(keys, [this](const OffloadKey& key) {
@@ -69,12 +69,12 @@ void OffloadConnector::end_load(const PendingTransfer& load, const TransferCompl
   forget_if_done(load.request);
 }
 
-// A key is bad if one of its blocks is; its blocks are then stored again. Blocks before a bad one stay useful only if the group keeps all
-// blocks.
+// Drops the keys of bad blocks. A key is bad if one of its blocks is; its blocks are then stored again. The blocks before a bad one remain
+// valid only if the group keeps all blocks.
 void OffloadConnector::drop_invalid(const PendingTransfer& load, std::span<const BlockId> bad_blocks, TrackedRequest& tracked) {
   const auto is_bad = [&](BlockId block) { return bad_blocks.empty() || std::ranges::find(bad_blocks, block) != bad_blocks.end(); };
   QUIRE_CHECK(!load.places.empty() && !load.keys.empty(), "a load has blocks and keys");
-  const std::uint64_t num_before = load.places.front() % blocks_per_key_;  // blocks of the first key that were local already
+  const std::uint64_t num_before = load.places.front() % blocks_per_key_;  // number of blocks of the first key that the request already had
   for (std::uint32_t i = 0; i < load.keys.size(); ++i) {
     const std::size_t first = std::max<std::size_t>(std::size_t{i} * blocks_per_key_, num_before) - num_before;
     const std::size_t end = std::size_t{i + 1} * blocks_per_key_ - num_before;
@@ -96,14 +96,14 @@ void OffloadConnector::fail_store(const PendingTransfer& store) {
     if (found != tracked_.end() && std::erase(found->second.storing, key) > 0) {
       ledger_->complete_store({&key, 1}, false);
       dropped_after_transfer_.erase(key);
-    } else if (ledger_->ref_count(key) != -1) {  // otherwise another request stores it by now
+    } else if (ledger_->ref_count(key) != -1) {  // otherwise another request is storing the key
       drop(key);
     }
   }
 }
 
-// Gives up all stores of the request that were decided and have not begun. Some blocks may be good; for simplicity they are stored when
-// they fill again. Between two plans all such stores are in due_.
+// Cancels all stores of the request that were decided and have not begun. Some of the blocks may be valid; for simplicity they are stored
+// again when they are computed again. Between two plans, all such stores are in due_.
 void OffloadConnector::invalidated(const RequestView& request, std::uint32_t num_valid_tokens) {
   const auto found = tracked_.find(request.id.value);
   if (found == tracked_.end()) return;
@@ -115,7 +115,7 @@ void OffloadConnector::invalidated(const RequestView& request, std::uint32_t num
     fail_store(store);
     return true;
   });
-  // None of its blocks is or was in transfer, so no call will report the end of its stores.
+  // None of its blocks is or was in transfer, so no later call will report the end of its stores.
   if (found->second.storing.empty()) found->second.stores = false;
 }
 
@@ -124,8 +124,8 @@ void OffloadConnector::drop(const OffloadKey& key) {
   if (!ledger_->discard(key) && ledger_->contains(key)) dropped_after_transfer_.insert(key);
 }
 
-// Stores the blocks of an ended request that were held back, if there are no other requests. They were held back because a slow tier would
-// keep blocks that others need. The last token was only sampled: no finished forward pass has computed its keys and values.
+// Stores the deferred blocks of a request that has ended, if no other request runs or waits. They were deferred because a slow store would
+// have kept blocks that other requests need. The last token was only sampled: its keys and values were not computed.
 void OffloadConnector::store_rest(const RequestView& request, TrackedRequest& tracked) {
   const bool ran_to_its_end = request.status == RequestStatus::finished_stopped || request.status == RequestStatus::finished_length;
   if (max_storing_blocks_ == 0 || !service_.stores || !ran_to_its_end || is_left_to_upper_tier(request)) return;
@@ -154,7 +154,7 @@ bool OffloadConnector::finished(const RequestView& request, GroupBlocks /*blocks
   return stores;
 }
 
-// Implements vLLM's update_connector_output, finished_sending.
+// Implements the finished_sending part of vLLM's update_connector_output.
 void OffloadConnector::sent(RequestId request) {
   const auto found = tracked_.find(request.value);
   if (found == tracked_.end()) return;

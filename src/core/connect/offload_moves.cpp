@@ -1,5 +1,5 @@
-// Moves blocks between two tiers, and records the content of a tier that must be queried. A moving block is held in its source tier as if
-// it were loaded, and is being stored in its destination tier.
+// Moves blocks between two tiers, and records the content of a tier that must be queried. A block that moves is pinned in its source tier
+// as if it were loaded, and counts as being stored in its destination tier.
 #include "base/check.h"
 #include "core/connect/offload_connector.h"
 

@@ -1,5 +1,6 @@
-// Decides which blocks of a step are stored, and where. The core calls it on its thread after it has made a plan. A request's blocks are
-// decided in order. A block without room is tried again with the next full block, unless the tier could never hold it.
+// Decides which blocks of a step are stored, and in which slots. The core calls it on its thread after it has made a plan. The blocks of a
+// request are decided in order. A block for which no slot is available is tried again with the next full block, unless the tier is too
+// small for it.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -11,7 +12,7 @@
 
 namespace quire {
 
-// Implements vLLM's build_connector_meta: stores follow vLLM's lists, new requests first and resumed ones last.
+// Implements vLLM's build_connector_meta. Stores have the order of vLLM's lists: new requests first, resumed ones last.
 void OffloadConnector::planned(const StepPlan& plan) {
   QUIRE_CHECK(core_ != nullptr, "the connector is bound to a core");
   for (const ScheduledKind kind : {ScheduledKind::fresh, ScheduledKind::running, ScheduledKind::resumed})
@@ -26,7 +27,7 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
   const std::optional<RequestView> request = core_->view(scheduled.id);
   QUIRE_CHECK(request.has_value(), "a planned request is known to the core");
   TrackedRequest& tracked = tracked_[scheduled.id.value];
-  // Some tokens are only planned (asynchronous scheduling), or are draft tokens.
+  // Tokens beyond request->tokens are not known yet (asynchronous scheduling), or are draft tokens.
   const std::size_t num_tokens =
       std::min<std::size_t>(std::size_t{scheduled.num_computed_tokens} + scheduled.num_tokens, request->tokens.size());
   const auto end = static_cast<std::uint32_t>(num_tokens / block_size_ / blocks_per_key_);
@@ -47,7 +48,8 @@ void OffloadConnector::plan_store(const ScheduledRequest& scheduled) {
 bool OffloadConnector::takes(TrackedRequest& tracked, std::size_t num_blocks) {
   if (!churn_) return true;
   const std::size_t num_keys = num_blocks * windows_.num_groups();
-  // A request that fits evicts nothing. The decision is final: blocks after ones that were left out cannot be found.
+  // A request for which enough slots are free evicts nothing, so it is stored. The decision is final: if blocks are missing, the blocks
+  // after them cannot be loaded.
   if (!tracked.should_store)
     tracked.should_store = tracked.num_loaded_tokens > 0 || ledger_->num_free() >= num_keys || churn_->should_store_next();
   return *tracked.should_store;
@@ -67,7 +69,7 @@ void OffloadConnector::decide_stores(const RequestView& request, TrackedRequest&
   if (tracked.next_stored < most) tracked.next_stored = store_before(request, tracked, most);
   if (tracked.next_stored == end) return;
   count_not_stored(request, tracked, end);
-  // Blocks beyond the tier's size are never tried again; others are, with the next full block.
+  // Blocks beyond the tier's size are not tried again; other blocks are tried again with the next full block.
   if (tracked.next_stored == most) tracked.next_stored = end;
 }
 
@@ -75,7 +77,7 @@ std::uint32_t OffloadConnector::end_of_storable(std::uint32_t end) const {
   return stores_leading_blocks_ ? std::min<std::uint32_t>(end, ledger_->num_slots() / windows_.num_groups()) : end;
 }
 
-// Without stores_leading_blocks it stores all or nothing: if not all blocks of a step find room, no block is stored, as in vLLM.
+// Without stores_leading_blocks, stores all or nothing, as in vLLM: if slots are missing for some blocks of a step, no block is stored.
 std::uint32_t OffloadConnector::store_before(const RequestView& request, TrackedRequest& tracked, std::uint32_t end) {
   const std::uint32_t first = tracked.next_stored;
   kept_.clear();
@@ -112,7 +114,7 @@ void OffloadConnector::count_not_stored(const RequestView& request, TrackedReque
       static_cast<std::uint64_t>(std::ranges::count_if(keys, [this](const OffloadKey& key) { return !ledger_->contains(key); }));
 }
 
-// The stored keys are a subset of the requested keys, in the same order.
+// Adds stores for the keys that got slots: a subset of the queried keys, in the same order.
 void OffloadConnector::add_stores(RequestId request, const PreparedStore& store, TrackedRequest& tracked) {
   QUIRE_CHECK(store.keys.size() == store.slots.size() && queried_.size() == keys_.size(), "each stored key has a slot");
   const std::size_t first_decided = decided_.size();
@@ -135,7 +137,7 @@ void OffloadConnector::add_stores(RequestId request, const PreparedStore& store,
   num_storing_blocks_ += store.keys.size() * blocks_per_key_;
 }
 
-// Returns the group's store among the stores that were decided from `first_decided` on. Adds it if it is missing.
+// Returns the group's store among the stores decided from `first_decided` on. Adds it if it does not exist.
 OffloadConnector::PendingTransfer& OffloadConnector::store_of(RequestId request, std::uint32_t group, std::size_t first_decided) {
   for (std::size_t i = first_decided; i < decided_.size(); ++i)
     if (decided_[i].group == group) return decided_[i];

@@ -1,4 +1,4 @@
-// Turns counts into hit rates and savings at other cache sizes: pure arithmetic, on any thread.
+// Computes hit rates and savings at other cache sizes from counts. Pure functions, for any thread.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// The hit rate of the existing tiers was measured: at their size and above, the rate is at least that value.
+// The hit rate at the size of the existing tiers was measured. At this size and above, the estimate is at least the measured rate.
 std::vector<double> hit_rates(const HitRateCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
   std::vector<double> rates = hit_rates(curve, counts);
   if (costs.named.empty() || counts.query_tokens <= 0.0) return rates;

@@ -1,16 +1,17 @@
-// Turns the core's events into hits at other cache sizes. Runs on the core's thread, in the middle of its decisions: it copies facts and
-// decides nothing. Three moments of a request count: the look-up with which it is admitted, its admission, and the release of its blocks.
-// Each is a walk over its block hashes; for most of them one comparison shows that they are not in the sample.
+// Estimates from the core's events how many tokens caches of other sizes would have hit. Runs on the core's thread, while the core decides:
+// it copies facts and decides nothing. Three events of a request count: the look-up with which it is admitted, its admission, and the
+// release of its blocks. Each visits the request's block hashes; for most of them, a single comparison shows that they are not in the
+// sample.
 //
-// Whether a cache of another size would have had a block follows from the eviction order, which is the same for all sizes (Mattson's
-// inclusion). A plain LRU stack distance (blocks used since the last use) leaves out three things:
-//   A held block cannot be evicted. It ages only from the release by its last holder, so the order is the order of releases, and held
-//   blocks take room without a position in it. A block is cached if there is room for itself, the blocks released later and the held
-//   blocks. The core reports exactly how many blocks are held.
-//   A sequence is released from its end, so the beginning of a prompt is evicted last. A block is never lost before the block after it, and
-//   a size misses a tail of the prompt. A running maximum corrects estimates that disagree (hashes came and went in the sample).
-//   A released block takes room even without a hash: the block that is not full, and blocks for tokens that were never computed.
-// Only whole blocks of the prompt without its last token can be found, as in KvCacheManager::find_prefix.
+// Whether a cache of another size would have contained a block follows from the eviction order, which is the same for all sizes (Mattson's
+// inclusion property). A plain LRU stack distance (blocks used since the last use) would be inaccurate for three reasons:
+//   Held blocks cannot be evicted. A block's age counts only from the release by its last holder. The order is therefore the order of
+//   releases, and held blocks take room without a position in the order. A block is cached if the cache has room for it, the blocks that
+//   were released later, and the held blocks. The core reports the exact number of held blocks.
+//   A sequence is released from its end, so the beginning of a prompt is evicted last. A block is never evicted before the block after it,
+//   so a smaller cache misses the end of the prompt. A running maximum corrects estimates that contradict this because of sampling.
+//   A released block takes room even if it has no hash: a block that is not full, and blocks for tokens that were never computed.
+// Only full blocks of the prompt without its last token can be hit, as in KvCacheManager::find_prefix().
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,7 +27,7 @@ namespace quire {
 namespace {
 
 constexpr double kSmallest = 1.0 / 8.0, kLargest = 16.0;
-// The initial sample could hold this many times the blocks of the cache.
+// The sample is initially large enough for this many times the blocks of the cache.
 constexpr double kCachesAtFirst = 4.0;
 
 double first_rate(const CurveOptions& options) {
@@ -47,7 +48,7 @@ struct CurveSampler::Impl {
     return counters.num_blocks - counters.num_free_blocks;
   }
 
-  // A block may have several hashes; the last one depends on all of them.
+  // Returns the key of the block. A block may consist of several hash blocks; the hash of the last one depends on the others.
   [[nodiscard]] std::uint64_t key_of(const RequestView& view, std::uint32_t block) const {
     const std::size_t place = (std::size_t{block} + 1) * (options.block_size / options.hash_block_size) - 1;
     QUIRE_CHECK((place + 1) * sizeof(BlockHashBytes) <= view.block_hashes.size(), "the block has a block hash");
@@ -69,7 +70,8 @@ struct CurveSampler::Impl {
     if (is_first && looked_up == event.owner) {
       count(*view, event, num_found, event.amount - std::min(event.amount, num_found), held_then);
     } else if (is_first && num_external > 0 && !view->resumable) {
-      // The request was looked up and then waited until a tier had loaded the rest. Its own blocks are already held.
+      // The request was looked up and then waited until a tier had loaded the rest. Its own blocks are held already, so they are
+      // subtracted.
       const std::uint32_t held = num_held();
       count(*view, event, event.amount - std::min(event.amount, num_external), num_external, held - std::min(held, view->num_blocks));
     }
@@ -93,7 +95,7 @@ struct CurveSampler::Impl {
     }
     QUIRE_CHECK(event.total > 0, "an admitted request has a token to compute");
     const std::uint32_t num_whole = std::min(num_names(view), (event.total - 1) / options.block_size);
-    double needed = 0.0;  // blocks that a cache must have to find this block and all before it
+    double needed = 0.0;  // size that a cache must have to hit this block and all blocks before it
     for (std::uint32_t i = 0; i < num_whole; ++i) {
       const std::uint64_t key = key_of(view, i);
       if (!stack.samples(key)) continue;
@@ -101,7 +103,7 @@ struct CurveSampler::Impl {
       if (known.state == ReuseStack::State::released)
         needed = std::max(needed, held + (known.num_after + 1.0) * options.pool_blocks_per_block);
       else if ((i + 1) * options.block_size > found)
-        break;  // it was never released, or so long ago that no size would have it
+        break;  // the block was never released, or so long ago that no size would contain it
       const auto size =
           std::ranges::lower_bound(options.sizes, needed, {}, [](std::uint64_t blocks) { return static_cast<double>(blocks); });
       if (size == options.sizes.end()) break;
@@ -112,7 +114,7 @@ struct CurveSampler::Impl {
     }
   }
 
-  // Returns null if there are too many tenants.
+  // Returns the tenant's counts, or null if max_tenants tenants are counted already.
   CurveCounts* counts_of(const std::string& tenant) {
     const auto found = tenants.find(tenant);
     if (found != tenants.end()) return &found->second;
@@ -140,7 +142,7 @@ struct CurveSampler::Impl {
     for (double& tokens : counts.hit_tokens) tokens *= 0.5;
   }
 
-  // Follows the core's order of release: first blocks without a hash, then blocks with a hash from the last one on.
+  // Releases blocks in the core's order: first blocks without a hash, then blocks with a hash, from the last block on.
   void release(RequestId id) {
     const std::optional<RequestView> view = core->view(id);
     if (!view.has_value()) return;
@@ -153,13 +155,14 @@ struct CurveSampler::Impl {
     for (std::uint32_t i = names; i-- > 0;) {
       const std::uint64_t key = key_of(*view, i);
       if (!stack.samples(key)) continue;
-      // Other requests may still run on the block. A block that was not computed is known only if other requests have released it.
+      // Skips blocks that other requests still hold. A block that this request did not compute is released only if the sample contains it
+      // as held.
       if (i < computed ? blocks[i] == kNullBlock || core->ref_count(blocks[i]) <= 1 : stack.find(key).state == ReuseStack::State::held)
         stack.release(key);
     }
   }
 
-  // Returns a key for a block without a hash, which holds the last computed tokens.
+  // Returns a key for a block without a hash.
   static std::uint64_t key_without_hash(RequestId id, std::uint32_t block) {
     std::uint64_t key = id.value * 0xBF58476D1CE4E5B9ULL + block;
     key = (key ^ (key >> 31U)) * 0x94D049BB133111EBULL;
@@ -181,9 +184,9 @@ struct CurveSampler::Impl {
   const CurveOptions options;
   const Core* core = nullptr;
   ReuseStack stack;
-  CurveCounts all;  // here and by tenant, hit_tokens counts a token at the smallest size that finds it
+  CurveCounts all;  // here and in `tenants`, hit_tokens counts each token only at the smallest size that hits it
   std::map<std::string, CurveCounts> tenants;
-  std::optional<RequestId> looked_up;  // the last request looked up; num_found and held_then belong to it
+  std::optional<RequestId> looked_up;  // the last request that was looked up, to which num_found and held_then belong
   std::uint32_t num_found = 0, held_then = 0;
   std::optional<double> last_s;
   double halved_s = 0.0, seconds = 0.0;
@@ -195,7 +198,7 @@ CurveOptions CurveOptions::of(const CoreConfig& config, std::uint32_t max_tracke
                        .hash_block_size = config.block_size,
                        .sizes = more,
                        .max_tracked = max_tracked};
-  // Blocks of windows and states are released as they are passed, but all of them take their turn among the free blocks.
+  // Blocks of windows and states are released earlier than others, but all of them pass through the free queue and therefore count.
   double per_token = 0.0;
   for (const KvCacheGroup& group : config.kv.groups) {
     const std::uint32_t of_group = block_size_of(group.spec);
@@ -233,8 +236,8 @@ void CurveSampler::on_event(const Event& event) {
   QUIRE_CHECK(i.core != nullptr, "the sampler follows a core before the first event");
   switch (event.what) {
     case EventKind::prefix_looked_up:
-      // The look-up precedes all allocations of the request. If it is tried several times, the last try counts: it is the one that
-      // succeeds.
+      // The look-up precedes all allocations of the request. If it is repeated, the last one counts, because with it the request is
+      // admitted.
       i.looked_up = event.owner;
       i.num_found = event.amount;
       i.held_then = i.num_held();

@@ -1,6 +1,6 @@
-// Counts how many sampled blocks were released after a given one. Numbered slots keep the order: a released hash takes the next slot, and
-// the number of later releases is the number of occupied slots after it. Called on the core's thread for each sampled block of a request,
-// when it is admitted and when it ends. Nothing allocates.
+// Counts how many sampled blocks were released after a given one. Slots with ascending numbers represent the order: a released hash takes
+// the next slot, and the number of later releases is the number of occupied slots after it. Called on the core's thread for each sampled
+// block of a request, when the request is admitted and when it ends. It allocates nothing.
 #include "core/curve/reuse_stack.h"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ std::uint32_t ReuseStack::num_after_slot(std::uint32_t slot) const {
       std::accumulate(per_group_.begin() + group + 1, per_group_.begin() + (next_slot_ + kGroupSlots - 1) / kGroupSlots, 0U);
   for (std::uint32_t w = word + 1; w < (group + 1) * (kGroupSlots / kWordBits); ++w)
     count += static_cast<std::uint32_t>(std::popcount(occupied_[w]));
-  // Shifts twice, because a shift by the whole width is undefined.
+  // Shifts twice, because a shift by 64 would be undefined.
   return count + static_cast<std::uint32_t>(std::popcount(occupied_[word] >> (slot % kWordBits) >> 1U));
 }
 

@@ -1,5 +1,5 @@
-// Records of block hashes in fixed arrays: a hash table of chains, and a list of hashes that no block has any more, oldest loss first.
-// Called on the core's thread for each block that is cached or lost. It must never allocate and never delay a step.
+// Stores the history of block hashes in fixed arrays: a hash table with chains, and a list of lost hashes (no block has them any more), the
+// oldest loss first. Called on the core's thread for each block that is cached or lost. It must not allocate memory or delay a step.
 #include "core/explain/block_history_table.h"
 
 #include <algorithm>
@@ -89,7 +89,8 @@ void BlockHistoryTable::note_loss(std::uint32_t place, Loss loss, const Event& e
   push_newest(place);
 }
 
-// Returns kNone if all records are of existing blocks, which happens if there are more blocks than records.
+// Returns an entry for a new record. If all are used, replaces the record of the oldest lost hash. Returns kNone if no hash is lost, which
+// happens if more blocks than records exist.
 std::uint32_t BlockHistoryTable::take_entry(std::uint64_t key, std::uint64_t tenant) {
   std::uint32_t place = num_used_;
   if (num_used_ < histories_.size()) {
@@ -148,7 +149,7 @@ void BlockHistoryTable::check_invariants() const {
   QUIRE_CHECK(before == newest_ && num_lost == 0, "the list contains all lost hashes and ends with the newest");
 }
 
-// Does nothing if the hash is not in the list of lost hashes.
+// Removes the entry from the list of lost hashes. Does nothing if the entry is not in the list.
 void BlockHistoryTable::unlink(std::uint32_t place) {
   Link& link = links_[place];
   if (place != oldest_ && link.older == kNone) return;

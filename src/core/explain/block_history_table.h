@@ -1,7 +1,7 @@
 #pragma once
-// Records for each tenant which block hashes are stored, which were, and which request needed their blocks. A block that several tenants
-// have used has one record for each. No record reveals what another tenant has stored. Memory is fixed: the oldest record of a lost block
-// is dropped first.
+// Records for each tenant which block hashes are stored, which were stored before, and for which request their blocks were evicted. A block
+// that several tenants have used has one record per tenant, so that no record reveals what another tenant has stored. The memory is fixed:
+// the oldest record of a lost block is dropped first.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,18 +13,19 @@ namespace quire {
 
 enum class Loss : std::uint8_t { none, evicted, forgotten, reset };
 
-// One tenant's record of a block hash. It outlives the block: a hash that is stored again keeps the record of its last loss.
+// One tenant's record of a block hash. It is kept when the block is lost, and keeps its last loss when the hash is stored again.
 struct BlockHistory {
-  std::uint64_t key = 0;  // of the block hash (BlockHistoryTable::key_of)
+  std::uint64_t key = 0;  // key of the block hash (BlockHistoryTable::key_of())
   std::uint64_t tenant = 0;
-  // Keys of the last block hash that was stored after this one, and of the last different one. 0: none.
+  // Keys of the last two different block hashes that were stored directly after this one; the later one first. 0: none.
   std::uint64_t last_child = 0, child_before = 0;
-  std::uint32_t num_copies = 0;  // blocks that have the hash now
-  Loss loss = Loss::none;        // the last loss
+  std::uint32_t num_copies = 0;  // number of blocks that have the hash now
+  Loss loss = Loss::none;        // cause of the last loss
   StepId lost_step{};
   double lost_s = 0.0;
   RequestId lost_for{};
-  std::uint64_t stored_at = 0, lost_at = 0;  // BlockHistoryTable::now() of the first existing copy, and of the last loss
+  // BlockHistoryTable::now() when the first of the current copies was stored, and at the last loss.
+  std::uint64_t stored_at = 0, lost_at = 0;
 };
 
 // Belongs to one Explainer, on the core's thread.
@@ -32,24 +33,24 @@ class BlockHistoryTable {
  public:
   BlockHistoryTable(std::uint32_t num_names, std::uint32_t block_size);
 
-  // Block hashes are digests: 64 bits of one distinguish it from all others.
+  // Returns the first 64 bits of the hash. They identify it, because block hashes are digests.
   [[nodiscard]] static std::uint64_t key_of(const BlockHashBytes& name);
-  // Returns a counter that grows with each change.
+  // Returns a counter that increases with each change.
   [[nodiscard]] std::uint64_t now() const { return now_; }
-  // Returns null if no request of the tenant has had the block, or if its record was dropped. Valid until the next change.
+  // Returns null if no request of the tenant has used the block, or if its record was dropped. Valid until the next change.
   [[nodiscard]] const BlockHistory* find(std::uint64_t key, std::uint64_t tenant) const;
-  // Returns the tokens of a record that find() returned.
+  // Returns the tokens of the block of a record that find() returned.
   [[nodiscard]] std::span<const TokenId> tokens_of(const BlockHistory& history) const;
-  // Returns the step of the newest loss that was dropped; 0: no loss was dropped.
+  // Returns the step of the newest loss whose record was dropped, or 0 if none was dropped.
   [[nodiscard]] StepId forgotten_until() const { return forgotten_until_; }
 
-  // Records that a request of the tenant has stored or found the block. `tokens` has block_size tokens, or is empty if they are unknown.
+  // Records that a request of the tenant has stored or found the block. `tokens` contains block_size tokens, or none if they are unknown.
   void stored(std::uint64_t key, std::uint64_t parent, std::uint64_t tenant, std::span<const TokenId> tokens);
-  // Record a loss for every tenant.
+  // Record a loss for every tenant: of one block hash, or of all hashes.
   void lost(std::uint64_t key, Loss loss, const Event& event);
   void reset(const Event& event);
 
-  // Stops the program if chains, the list of lost hashes and the records disagree. Slow.
+  // Stops the program if the chains, the list of lost hashes and the records are inconsistent. Slow.
   void check_invariants() const;
 
  private:
@@ -70,11 +71,11 @@ class BlockHistoryTable {
   void unlink(std::uint32_t place);
 
   const std::uint32_t block_size_;
-  std::vector<BlockHistory> histories_;  // indexed by place
+  std::vector<BlockHistory> histories_;  // indexed by entry
   std::vector<Link> links_;
   std::vector<TokenId> tokens_;
   std::vector<std::uint32_t> buckets_;
-  std::uint32_t num_used_ = 0;  // places that were used at least once
+  std::uint32_t num_used_ = 0;  // number of entries that were used at least once
   std::uint32_t oldest_ = kNone, newest_ = kNone;
   unsigned shift_;
   std::uint64_t now_ = 0;

@@ -1,6 +1,6 @@
-// Follows requests through the core's events. Runs on the core's thread, in the middle of its decisions: it copies facts and decides
-// nothing. A request's record is made when the request arrives and is kept for a while after its end. A step costs nothing for requests
-// that only wait.
+// Follows requests through the core's events. Runs on the core's thread, while the core decides: it copies facts and decides nothing. A
+// request's record is created when the request arrives, and is kept for some time after its end. A step costs nothing for requests that
+// only wait.
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -20,14 +20,16 @@ namespace {
 struct Record {
   RequestExplanation facts;
   bool waits = true;
-  // The request arrived within a step that could not consider it. It waits until the next step begins.
+  // The wait began during a step that could not consider the request. It is counted from the next step on.
   bool is_fresh = true;
   double since_s = 0.0;
-  EventCause passed_over = EventCause::none;  // in this step
-  WaitSums before, except, own;               // clock sums when the wait began; clock sums not to count; sums for causes of this request
-  WaitSums first, later;                      // finished waits before and after the first admission
-  std::uint64_t num_holds = 0;                // the clock's count at the newest step that did not hold this request with the queue
-  std::uint32_t num_at_risk = 0;              // computed tokens at the last preemption
+  EventCause passed_over = EventCause::none;  // why the current step has skipped the request
+  // `before`: the clock's sums when the wait began. `except`: parts of the clock's sums that do not count. `own`: times with a separate
+  // cause.
+  WaitSums before, except, own;
+  WaitSums first, later;          // waits that have ended, before and after the first admission
+  std::uint64_t num_holds = 0;    // clock.num_holds() at the newest step in which the request was skipped for a separate cause
+  std::uint32_t num_at_risk = 0;  // number of computed tokens at the last preemption
   LookUpResult look_up;
 };
 
@@ -40,7 +42,7 @@ std::vector<WaitFact> facts_of(const WaitSums& sums) {
   return facts;
 }
 
-// Returns whether the list, which is bounded, contains the last preemption.
+// Returns whether the list of preemptions, whose length is limited, contains the last one.
 bool has_newest_preemption(const RequestExplanation& facts) {
   return !facts.preemptions.empty() && facts.num_preemptions == facts.preemptions.size();
 }
@@ -53,7 +55,7 @@ struct Explainer::Impl {
                 "a block is a whole number of hash blocks");
   }
 
-  // Returns null if the request arrived before follow().
+  // Returns the record of a request that has not ended, or null. Requests that arrived before follow() have none.
   Record* find(RequestId id) {
     const auto found = live.find(id);
     return found == live.end() ? nullptr : &found->second;
@@ -77,7 +79,7 @@ struct Explainer::Impl {
     record.before = clock.sums();
     record.since_s = now_s;
     record.num_holds = clock.num_holds();
-    // A wait that begins while a step is planned counts for the cause that this step reports.
+    // If the wait begins while a step is planned, it counts for the cause that this step reports.
     record.is_fresh = now_s != clock.last_step_s();
     if (record.is_fresh) fresh.push_back(id);
   }
@@ -145,20 +147,21 @@ struct Explainer::Impl {
       record->look_up.in_cache = true;
       return;
     }
-    // The found blocks are recorded before the request's new blocks are stored after them.
+    // Records the found blocks before the request's new blocks are stored after them.
     if (has_tenants && (!record->look_up.is_known || record->look_up.num_cached != event.amount))
       own_found(event.owner, record->look_up.tenant, event.amount);
     record->look_up.is_known = true;
     record->look_up.num_cached = event.amount;
     record->look_up.num_external = event.external;
     record->look_up.at = memory.now();
-    // Its load begins in this step, and no other event reports that. If the queue is held already, it loads early and waits for its turn.
+    // The request's load begins in this step, which no other event reports. If the queue is already held, the request loads early and still
+    // waits for its turn.
     if (!event.load_async || clock.cause() != EventCause::none || !record->waits) return;
     record->passed_over = EventCause::loading;
     passed.push_back(event.owner);
   }
 
-  // Called when a request holds the queue. If it was about to load in this step, there is no room for these blocks.
+  // Called when a request holds the queue. If this request had just found a load, blocks are missing for the load, so it is not loading.
   void hold(const Event& event) {
     clock.held(event.cause, event.owner);
     if (passed.empty() || passed.back() != event.owner) return;
@@ -186,7 +189,7 @@ struct Explainer::Impl {
     for (std::size_t i = 0; i < kNumMissCauses; ++i) all.missed_tokens[i] += record->facts.missed[i];
   }
 
-  // Records the blocks that a request has found as its tenant's, even if another tenant computed them.
+  // Records found blocks as blocks of the request's tenant, even if another tenant computed them.
   void own_found(RequestId id, std::uint64_t tenant, std::uint32_t num_found) {
     const std::optional<RequestView> view = core->view(id);
     if (!view) return;
@@ -201,7 +204,7 @@ struct Explainer::Impl {
     }
   }
 
-  // A digest of its name identifies a tenant.
+  // Returns a digest of the tenant's name, which identifies the tenant in records.
   std::uint64_t note_tenant(const std::string& name) {
     const std::uint64_t tenant = tenant_of(name);
     has_tenants |= first_tenant.value_or(tenant) != tenant;
@@ -229,7 +232,7 @@ struct Explainer::Impl {
     begin_waiting(event.owner, *record, event.time_s);
   }
 
-  // The blocks of a preempted request are swapped out, so none of its tokens is computed again; or that swap is lost.
+  // Called when the blocks of a preempted request were swapped out, so that no token is computed again, or when this swap was lost.
   void swap(const Event& event, bool is_lost) {
     Record* record = find(event.owner);
     if (record == nullptr || !has_newest_preemption(record->facts)) return;
@@ -238,8 +241,8 @@ struct Explainer::Impl {
     fact.num_lost_tokens = is_lost ? record->num_at_risk : 0;
   }
 
-  // Returns the front request of the last step that held this one with the whole queue; 0 if that was this request or there was no such
-  // step.
+  // Returns the request at the front of the queue in the last step in which the queue was held and this request with it. Returns 0 if this
+  // request was at the front, or if no such step exists.
   [[nodiscard]] RequestId blocked_by(const Record& record) const {
     if (!record.waits || record.num_holds == clock.num_holds()) return record.facts.blocked_by;
     return clock.last_front() == record.facts.id ? RequestId{} : clock.last_front();
@@ -272,7 +275,7 @@ struct Explainer::Impl {
     live.erase(found);
   }
 
-  // Returns an empty name if the request is no longer known or belongs to another tenant.
+  // Returns the request's name. Returns an empty name if the request is no longer known or belongs to another tenant.
   [[nodiscard]] std::string name_of(RequestId id, const std::string& tenant) const {
     const RequestExplanation* facts = nullptr;
     if (const auto found = live.find(id); found != live.end())
@@ -305,7 +308,7 @@ struct Explainer::Impl {
   BlockHistoryTable memory;
   WaitClock clock;
   std::optional<std::uint64_t> first_tenant;
-  bool has_tenants = false;  // requests of several tenants have arrived
+  bool has_tenants = false;  // requests of more than one tenant have arrived
   std::unordered_map<RequestId, Record> live;
   std::deque<RequestExplanation> ended;  // oldest first
   std::vector<RequestId> fresh, passed;  // since the last step began
@@ -318,7 +321,7 @@ ExplainOptions ExplainOptions::of(const CoreConfig& config, std::uint32_t num_en
   std::uint32_t block_size = config.block_size;
   for (const KvCacheGroup& group : config.kv.groups) {
     const std::uint32_t of_group = block_size_of(group.spec);
-    // A state of the whole sequence is not found block by block.
+    // States that cover the whole sequence are not found block by block.
     if (of_group < config.scheduler.max_model_len && of_group % config.block_size == 0) block_size = std::max(block_size, of_group);
   }
   return {.num_ended = num_ended,

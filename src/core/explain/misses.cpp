@@ -1,5 +1,6 @@
-// Derives causes from a look-up. Called once per request, on the core's thread, when it is admitted. By then the blocks of its first chunk
-// are cached already and may have replaced others. A block is therefore judged by what was known at the look-up, not by what is cached now.
+// Derives the causes of misses from a look-up. Called once per request, on the core's thread, when it is admitted. At this time the blocks
+// of its first chunk are already cached and may have evicted others. The causes are therefore derived from what was known at the look-up,
+// not from what is cached now.
 #include "core/explain/misses.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kShownTokens = 8;  // on each side of the token at which a prompt diverges
+constexpr std::uint32_t kShownTokens = 8;  // tokens shown before and after the position at which a prompt diverges
 
 class Misses {
  public:
@@ -35,7 +36,7 @@ class Misses {
     MissFact fact{.first_token = first, .num_tokens = next - first};
     const std::uint32_t num_expected = look_up_.is_known ? look_up_.num_cached + look_up_.num_external : 0;
     if (first + 1 == end_ && first == first_ && num_expected >= end_)
-      fact.cause = MissCause::last_token;  // all tokens were found
+      fact.cause = MissCause::last_token;  // all tokens were found in the cache
     else if (first < num_expected)
       fact.cause = MissCause::load_failed;
     else if (!look_up_.in_cache)
@@ -70,11 +71,11 @@ class Misses {
     if (block > 0) compare(block, fact);
   }
 
-  // Compares the block with the one that the tenant stored last after the same prefix.
+  // Compares the block with the block that the tenant stored last after the same prefix.
   void compare(std::uint32_t block, MissFact& fact) const {
     const BlockHistory* before = memory_.find(name_of(block - 1), look_up_.tenant);
     if (before == nullptr) return;
-    // The block itself may have been stored by now.
+    // The block itself may be stored by now; then the one stored before it is used.
     const bool is_own = before->last_child == name_of(block);
     const BlockHistory* sibling = memory_.find(is_own ? before->child_before : before->last_child, look_up_.tenant);
     if (sibling == nullptr || view_.tokens.size() < fact.first_token + fact.num_tokens) return;
@@ -82,7 +83,7 @@ class Misses {
     const std::span<const TokenId> own = view_.tokens.subspan(std::size_t{block} * options_.block_size, options_.block_size);
     QUIRE_CHECK(own.size() == stored.size(), "compared blocks have the same number of tokens");
     const auto [mine, other] = std::ranges::mismatch(own, stored);
-    if (mine == own.end()) return;  // equal tokens with different hashes: an image, an adapter
+    if (mine == own.end()) return;  // the tokens are equal but the hashes differ: another image or adapter
     fact.cause = MissCause::diverged;
     const auto place = static_cast<std::uint32_t>(mine - own.begin());
     const std::uint32_t differs_at = block * options_.block_size + place;
@@ -97,14 +98,14 @@ class Misses {
     fact.stored = copy(stored.subspan(place));
   }
 
-  // A block may have several hashes; the last one depends on all of them.
+  // A block may consist of several hash blocks; the hash of the last one depends on the others.
   [[nodiscard]] std::uint64_t name_of(std::uint32_t block) const { return key_of_block(view_.block_hashes, block, options_).value_or(0); }
 
   void add(const MissFact& fact, std::uint32_t num_tokens) {
     facts_.missed[static_cast<std::size_t>(fact.cause)] += num_tokens;
     facts_.num_missed += num_tokens;
     MissFact* last = facts_.misses.empty() ? nullptr : &facts_.misses.back();
-    // Blocks after a divergence were not stored either.
+    // Merges the block with the previous one if the cause is the same: after a divergence, the following blocks were not stored either.
     const bool goes_on = last != nullptr && last->first_token + last->num_tokens == fact.first_token && last->cause == fact.cause &&
                          last->by == fact.by && !fact.differs_at.has_value();
     if (goes_on)

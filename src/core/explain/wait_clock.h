@@ -1,5 +1,5 @@
 #pragma once
-// Sums up how long the queue was held, by cause. A waiting request notes the sums when it arrives and when it leaves.
+// Adds up how long the queue was held, by cause. A waiting request stores the sums when its wait begins and subtracts them when it ends.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -20,11 +20,12 @@ struct WaitSums {
   }
 };
 
-// Belongs to one Explainer. From one step to the next, all waiting requests are held for the same cause, except requests that were passed
-// over for another cause.
+// Belongs to one Explainer. In each interval between two steps, all waiting requests are held for the same cause, except requests that were
+// skipped for a separate cause.
 class WaitClock {
  public:
-  // Called when a step begins. The time since the previous step counts for the cause that it reported. Returns that time, in s.
+  // Called when a step begins. Adds the time since the previous step to the cause that the previous step reported. Returns this time, in
+  // seconds.
   double step_begins(double now_s) {
     const double elapsed_s = now_s > last_s_ ? now_s - last_s_ : 0.0;
     sums_.add(held_, elapsed_s, 1);
@@ -42,11 +43,12 @@ class WaitClock {
 
   [[nodiscard]] const WaitSums& sums() const { return sums_; }
   [[nodiscard]] double last_step_s() const { return last_s_; }
-  [[nodiscard]] EventCause cause() const { return held_; }              // since the last step began
-  [[nodiscard]] EventCause last_cause() const { return last_held_; }    // in the step before
-  [[nodiscard]] RequestId front() const { return front_; }              // since the last step began; 0: no request is the reason
-  [[nodiscard]] RequestId last_front() const { return last_front_; }    // in the newest step that held the queue
-  [[nodiscard]] std::uint64_t num_holds() const { return num_holds_; }  // steps that held the queue
+  [[nodiscard]] EventCause cause() const { return held_; }            // why the queue was held since the last step began
+  [[nodiscard]] EventCause last_cause() const { return last_held_; }  // why the queue was held in the previous step
+  // The request at the front when the queue was held in this step; 0 if no request is the reason.
+  [[nodiscard]] RequestId front() const { return front_; }
+  [[nodiscard]] RequestId last_front() const { return last_front_; }    // the request at the front in the newest step that held the queue
+  [[nodiscard]] std::uint64_t num_holds() const { return num_holds_; }  // number of steps that held the queue
 
  private:
   WaitSums sums_;

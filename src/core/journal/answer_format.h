@@ -1,5 +1,5 @@
 #pragma once
-// Byte form of one answer of a seam, which follows a byte that names the call; and flags for the seams that exist.
+// Byte format of a seam's answer, after a byte with the call, and of the flags that say which seams exist.
 #include <cstdint>
 #include <span>
 #include <string_view>

@@ -1,5 +1,5 @@
 #pragma once
-// Returns the answers of a record in order, as long as the questions equal the recorded ones.
+// Returns the recorded answers in order, as long as the questions equal the recorded ones.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,7 +14,7 @@ namespace quire {
 class SeamValues {
  public:
   explicit SeamValues(std::span<const std::uint64_t> values) : left_(values) {}
-  // Returns 0 if all numbers were read.
+  // Returns the next number, or 0 if all numbers were read.
   std::uint64_t next() {
     is_short_ = is_short_ || left_.empty();
     if (left_.empty()) return 0;
@@ -22,7 +22,7 @@ class SeamValues {
     left_ = left_.subspan(1);
     return value;
   }
-  // Returns as many numbers as the next number says.
+  // Returns a list: the next number is its length.
   std::span<const std::uint64_t> list() {
     const std::uint64_t size = next();
     is_short_ = is_short_ || size > left_.size();
@@ -37,25 +37,25 @@ class SeamValues {
   bool is_short_ = false;
 };
 
-// Used by the seams of a SeamPlayer, on the core's thread. The first question that differs from the record ends it: later answers would
-// belong to other questions. From then on it returns no answers, and the status reports what was asked.
+// Used by the seams of a SeamPlayer, on the core's thread. After the first question that differs from the record, no answers are returned
+// any more, because they would belong to other questions. status() then reports the question.
 class AnswerQueue {
  public:
   explicit AnswerQueue(SeamRecord record) : record_(std::move(record)) {}
 
-  // Appends answers, and forgets answers that were taken.
+  // Appends answers, and removes answers that were already taken.
   void give(std::vector<SeamAnswer>& answers);
-  // Returns null if this or an earlier question differs from the record.
+  // Returns the next answer, or null if this or an earlier question differs from the record.
   const SeamAnswer* take(SeamCall call, RequestId request, const SeamQuestion& question = {});
-  // Returns an answer of so many numbers; nullopt: see take().
+  // Returns an answer that consists of `count` numbers, or nullopt if take() fails or the answer has another length.
   std::optional<SeamValues> take_numbers(SeamCall call, RequestId request, const SeamQuestion& question, std::size_t count);
-  // Returns whether the next answer belongs to this call. Used for calls that are recorded only with some answers.
+  // Returns whether the next answer belongs to this call. Used for calls whose answers are recorded only if they are true.
   [[nodiscard]] bool next_is(SeamCall call, RequestId request) const;
   bool take_flag(SeamCall call, RequestId request, const SeamQuestion& question = {});
-  // Reports that the last taken answer does not fit its call.
+  // Records that the last answer is not valid for its call.
   void damaged();
 
-  // Returns an empty question for content that may include tokens.
+  // Returns an empty question, to which content with tokens may be added.
   [[nodiscard]] SeamQuestion question() const { return SeamQuestion(!record_.omits_tokens); }
   [[nodiscard]] const SeamRecord& record() const { return record_; }
   [[nodiscard]] const Result<void>& status() const { return status_; }

@@ -1,6 +1,7 @@
 #pragma once
-// Numbers and texts as bytes: numbers in LEB128, values of fixed size in 8 bytes. Used for records of calls, configurations and seams.
-// Readers accept bytes of any origin: they never read past the end and never allocate more than the bytes justify.
+// Writes and reads numbers and texts as bytes: numbers in LEB128, values of fixed size in 8 bytes. Used for records of calls,
+// configurations and seams. Readers accept arbitrary bytes: they never read past the end, and the memory they allocate is bounded by the
+// size of the input.
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace quire {
 
-// Grows without limit: the caller takes the bytes from time to time.
+// The bytes grow without limit, so the caller must take them regularly.
 class ByteWriter {
  public:
   void byte(std::uint8_t value) { bytes.push_back(value); }
@@ -39,7 +40,7 @@ class ByteWriter {
       fixed(std::bit_cast<std::uint64_t>(value));
     else if constexpr (std::is_same_v<Value, bool> || std::is_enum_v<Value>)
       byte(static_cast<std::uint8_t>(value));
-    else if constexpr (std::is_signed_v<Value>)  // small numbers of either sign are short
+    else if constexpr (std::is_signed_v<Value>)  // zigzag encoding: small numbers of either sign are short
       number((static_cast<std::uint64_t>(value) << 1U) ^ (value < 0 ? UINT64_MAX : 0));
     else
       number(value);
@@ -52,9 +53,9 @@ class ByteWriter {
   std::vector<std::uint8_t> bytes;
 };
 
-// Reads bytes of any origin, for example from files and other processes. After a failure it returns zeros and empty texts. It never reads
-// past the end and never allocates more than the bytes justify. Callers check failed() once at the end; if it is true, they use nothing
-// that they read.
+// Reads arbitrary bytes, for example from files and other processes. After a failure it returns zeros and empty texts. It never reads past
+// the end, and the memory it allocates is bounded by the size of the input. Callers check failed() once at the end. If it returns true,
+// they must not use the values.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
@@ -84,7 +85,7 @@ class ByteReader {
     for (unsigned shift = 0; shift < 64; shift += 8) value |= std::uint64_t{byte()} << shift;
     return value;
   }
-  // Reads what ByteWriter::value() wrote; for an enum use choice().
+  // Reads what ByteWriter::value() has written. For an enum, use choice().
   template <class Value>
   void value(Value& value) {
     if constexpr (std::is_same_v<Value, double>) {
@@ -102,7 +103,7 @@ class ByteReader {
       value = static_cast<Value>(whole);
     }
   }
-  // Reads a value from `first` to `last`.
+  // Reads a value that must be in the range from `first` to `last`.
   template <class Enum>
   void choice(Enum& value, std::uint8_t first, std::uint8_t last) {
     QUIRE_CHECK(first <= last, "the range of values is not empty");
@@ -110,13 +111,13 @@ class ByteReader {
     if (given < first || given > last) failed_ = true;
     value = static_cast<Enum>(given);
   }
-  // Reads how many items follow. Each takes at least one byte, so the bytes limit what a reader allocates.
+  // Reads the number of items that follow. Each item takes at least one byte, so the number is limited by the remaining bytes.
   std::size_t count() {
     const std::uint64_t value = number();
     if (value > bytes_.size() - at_) failed_ = true;
     return failed_ ? 0 : static_cast<std::size_t>(value);
   }
-  // Reads a length and so many bytes. Returns a view into the bytes.
+  // Reads a length and as many bytes. Returns a view into the input.
   std::string_view text() {
     const std::size_t size = count();
     const std::span<const std::uint8_t> part = bytes_.subspan(at_, size);

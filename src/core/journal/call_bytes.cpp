@@ -1,6 +1,6 @@
-// Writes and reads calls of a core. Used by recorders within the calls of a core, and by replays and fuzzers. The bytes that are read may
-// be anything: they are read into values with bounded memory, and an impossible call is an error before anything is played. Fields that the
-// core only passes through (sampling parameters) are not in the bytes and stay null.
+// Writes and reads calls of a core. Used by recorders during the calls, and by replays and fuzzers. The input may be arbitrary bytes: it is
+// read into values with bounded memory, and an invalid call is an error before it is played. Fields that the core only passes through
+// (sampling parameters) are not written and are null when read.
 #include "core/journal/call_bytes.h"
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 namespace quire {
 namespace {
 
-// Writes the fields that it is called with.
+// Writes the fields that are passed to it.
 class CallFieldWriter {
  public:
   explicit CallFieldWriter(ByteWriter& to) : out(&to) {}
@@ -75,14 +75,14 @@ class CallFieldWriter {
       put(second > first);
     }
   }
-  // Takes a copy, because the list of fields also serves readers.
+  // Takes a copy, because fields() has non-const arguments for readers.
   template <class Value>
   void put_fields(Value value) {
     fields(*this, value);
   }
 };
 
-// Fills the fields that it is called with. Their views point into the bytes, or into this object until the next begin().
+// Reads into the fields that are passed to it. Their views refer to the input, or to this object until the next begin().
 class CallFieldReader {
  public:
   template <class... Fields>
@@ -90,7 +90,7 @@ class CallFieldReader {
     QUIRE_CHECK(in_ != nullptr, "fields are read after the start of a call");
     (get(values), ...);
   }
-  // Discards what was read before.
+  // Begins the next call. Invalidates views of the previous one.
   void begin(ByteReader& from) {
     in_ = &from;
     arena_.release();
@@ -106,7 +106,7 @@ class CallFieldReader {
       fields(*this, value);
   }
   void get(TransferOutcome& outcome) { in_->choice(outcome, 0, 1); }
-  // Calls end requests, so other statuses are errors.
+  // Only statuses of ended requests are valid, because calls use a status only to end requests.
   void get(RequestStatus& status) {
     in_->choice(status, static_cast<std::uint8_t>(RequestStatus::finished_stopped),
                 static_cast<std::uint8_t>(RequestStatus::finished_repetition));
@@ -172,7 +172,7 @@ class CallFieldReader {
 constexpr std::size_t kNumKinds = std::variant_size_v<CoreCall>;
 static_assert(std::is_same_v<std::variant_alternative_t<16, CoreCall>, core_call::FinishAll>, "recorded calls keep their kinds");
 
-// Returns a call of the kind at that position, without arguments.
+// Returns a call of the kind with this index, without arguments.
 template <std::size_t... kIndex>
 CoreCall empty_call(std::size_t index, std::index_sequence<kIndex...> /*all*/) {
   CoreCall call;

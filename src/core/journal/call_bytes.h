@@ -1,5 +1,5 @@
 #pragma once
-// A core's calls as bytes: the kind of the call (its position in CoreCall, starting with 1) and its fields (call_fields.h).
+// Byte format of a core's calls: the kind of the call (its index in CoreCall, starting with 1) and its fields (call_fields.h).
 #include <cstdint>
 #include <memory>
 
@@ -8,13 +8,13 @@
 
 namespace quire {
 
-// A record of calls begins with it. The last byte is the version.
+// The first bytes of a record of calls. The last one is the version.
 inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 6};
 
-// Appends the call. Copies its arguments, so it may be used while the call is in progress.
+// Appends the call. Copies its arguments, so they need not outlive this function.
 void write_call(ByteWriter& out, const CoreCall& call);
 
-// One call that was read. Its views point into the bytes, or into this object until the next read().
+// A call that was read. Its views refer to the input, or to this object until the next read().
 class RecordedCall {
  public:
   RecordedCall();
@@ -22,9 +22,9 @@ class RecordedCall {
   RecordedCall(const RecordedCall&) = delete;
   RecordedCall& operator=(const RecordedCall&) = delete;
 
-  // Reads the next call; `in` reports whether it is valid. Takes memory in proportion to the bytes, whatever they are.
+  // Reads the next call; `in` reports whether it is valid. The memory it allocates is bounded by the size of the input.
   void read(ByteReader& in);
-  // Requires a call that was read.
+  // Returns the call. Requires a successful read().
   [[nodiscard]] const CoreCall& call() const;
 
  private:

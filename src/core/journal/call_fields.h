@@ -1,6 +1,6 @@
 #pragma once
-// The fields of the arguments of calls (quire/core_call.h) in byte order: one list for writing and reading. A new field changes the bytes:
-// then raise the version in call_bytes.h. Recorded calls of the earlier version are refused.
+// Lists the fields of calls' arguments (quire/core_call.h) in the order of their bytes, once for writing and reading. If a field is added,
+// increase the version in call_bytes.h; records of earlier versions are then refused.
 #include "quire/base/plan.h"
 #include "quire/base/request.h"
 #include "quire/core.h"

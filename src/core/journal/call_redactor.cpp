@@ -70,7 +70,7 @@ std::span<const Draft> CallRedactor::drafts(std::span<const Draft> given) {
   return drafts_;
 }
 
-// Tokens of one request are adjacent.
+// Finds the position of each sampled token among its request's outputs. The tokens of a request are adjacent.
 void CallRedactor::begin_result(const Core* core, const StepResult& given) {
   places_.assign(given.sampled.size(), 0);
   for (std::size_t i = 0; detects_repetition_ && core != nullptr && i < places_.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
-// Rewrites calls for a journal without tokens: removes token values and keeps everything that the core's decisions depend on (left_out.h).
+// Rewrites calls for a journal without tokens: removes the token values, and keeps everything on which the core's decisions depend
+// (left_out.h).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,19 +11,19 @@
 
 namespace quire {
 
-// Belongs to a recorder, on the core's thread. A result is valid until the next call.
+// Belongs to a recorder, on the core's thread. Each result is valid until the next call.
 class CallRedactor {
  public:
-  // Block hashes are replaced under this key.
+  // `key` is used to replace block hashes.
   explicit CallRedactor(const PseudonymKey& key) : key_(key) {}
-  // Rewrites all arguments but results, which need the outcome. `core` is in its state before the call; null: unknown.
+  // Rewrites all arguments except results, which need the outcome. `core` must be in the state before the call; null if unknown.
   CoreCall redacted(const Core* core, CoreCall call);
   NewRequest request(const NewRequest& given);
   SessionInput input(const SessionInput& given);
   ForkRequest child(const Core* core, RequestId parent, const ForkRequest& given);
   std::span<const Draft> drafts(std::span<const Draft> given);
 
-  // begin_result() is called before the core takes the result, result() afterwards.
+  // Rewrite a result: begin_result() is called before the core takes the result, result() afterwards.
   void begin_result(const Core* core, const StepResult& given);
   StepResult result(const StepResult& given, const StepOutcome* outcome);
 
@@ -35,9 +36,9 @@ class CallRedactor {
   std::vector<std::uint8_t> block_hashes_;
   std::vector<std::byte> embeds_;
   std::vector<Draft> drafts_;
-  bool detects_repetition_ = false;  // a request looks for repetition, so positions of outputs matter
+  bool detects_repetition_ = false;  // whether a request detects repetitions, so that the positions of outputs matter
   std::vector<SampledToken> sampled_;
-  std::vector<std::uint64_t> places_;  // per sampled token: its position among its request's outputs
+  std::vector<std::uint64_t> places_;  // per sampled token: its position among the request's outputs
 };
 
 }  // namespace quire

@@ -1,7 +1,7 @@
 #pragma once
-// The fields of a core's configuration in byte order, which is the order of their declaration: for writing and reading. After a change of
-// the fields raise the version in config_bytes.cpp. Only config_bytes.cpp includes this and uses it twice: `Archive` is its writer or its
-// reader.
+// Lists the fields of a core's configuration in the order of their bytes, which is the order of their declaration, once for writing and
+// reading. If a field is added, increase the version in config_bytes.cpp. Only config_bytes.cpp includes this file, and `Archive` is its
+// writer or its reader.
 #include <boost/pfr.hpp>
 #include <concepts>
 #include <type_traits>
@@ -13,7 +13,8 @@ namespace quire {
 template <class T, class Value>
 concept Is = std::same_as<std::remove_const_t<T>, Value>;
 
-// A binding cannot name all fields of a type with a base. These concepts check that exactly so many fields follow the base.
+// A structured binding cannot name the fields of a type with a base. These concepts check the number of fields after the base, so that a
+// new field does not compile until it is listed.
 template <class T>
 concept HasBaseAnd0 = requires { T{{}}; } && !requires { T{{}, {}}; };
 template <class T>
@@ -26,7 +27,7 @@ auto& base_of(Spec& spec) {
   return static_cast<std::conditional_t<std::is_const_v<Spec>, const Base, Base>&>(spec);
 }
 
-// A struct without a base: all its members, in their order.
+// Visits all members of a struct without a base, in their order.
 template <class Archive, class Struct>
 void fields(Archive& form, Struct& value) {
   boost::pfr::for_each_field(value, [&form](auto& field) { form(field); });

@@ -1,5 +1,5 @@
-// Digests of plans and outcomes. The recorder calls it in each step on the core's thread, at a few nanoseconds per request; replays call it
-// too. It must cover everything that a host acts on, or a replay that differs would pass as equal.
+// Computes digests of plans and outcomes. The recorder calls it in each step on the core's thread, at a few nanoseconds per request;
+// replays call it too. A digest must cover everything that a host uses, because otherwise a replay could differ unnoticed.
 #include "core/journal/decision_digest.h"
 
 #include <concepts>

@@ -1,6 +1,6 @@
 #pragma once
-// Digest of a core's decisions in 64 bits: equal if a run is repeated, different if a plan or an outcome differs. A new field changes the
-// digests: then raise the version in journal_format.h.
+// A digest of a core's decisions in 64 bits: equal if a run is repeated, different if a plan or an outcome differs. If a new field is
+// added, the digests change; then increase the version in journal_format.h.
 #include <cstdint>
 
 #include "quire/base/plan.h"
@@ -8,10 +8,10 @@
 
 namespace quire {
 
-// Covers everything except the tokens of admitted requests, which are inputs. Without tokens, it covers only the number of draft tokens and
-// new tokens.
+// Returns a digest of everything except the tokens of admitted requests, which are inputs. Without tokens, of draft tokens and new tokens
+// only their number counts.
 std::uint64_t digest_of(const StepPlan& plan, bool with_tokens = true);
-// Covers everything except statistics and times.
+// Returns a digest of everything except statistics and times.
 std::uint64_t digest_of(const StepOutcome& outcome, bool with_tokens = true);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// The bytes of a journal (docs/journal.md): kJournalMagic, then frames. Each frame is complete in itself and has a check. The first one is
-// the header, and no frame follows one of kind `end`. A new field in a frame raises kJournalVersion.
+// Byte format of a journal (docs/journal.md): kJournalMagic, then frames. Each frame is self-contained and has a checksum. The first frame
+// is the header, and no frame follows a frame of kind `end`. If a field is added to a frame, increase kJournalVersion.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace quire {
 inline constexpr std::uint8_t kJournalVersion = 5;
 inline constexpr std::array<std::uint8_t, 8> kJournalMagic = {'q', 'u', 'i', 'r', 'e', 'q', 'j', kJournalVersion};
 
-// checkpoint: the state of the core before the next call. Directly after the header, it is the state that the file begins with. Elsewhere a
-// reader may skip it, or compare it.
+// A frame `checkpoint` contains the state of the core before the next call. Directly after the header, it is the state with which the file
+// begins. Elsewhere a reader may skip it or compare it.
 enum class FrameKind : std::uint8_t { header = 1, calls, end, checkpoint };
 inline constexpr std::uint8_t kLastFrameKind = 4;
 
-// The head before a frame's payload: size, kind and check. Numbers are little-endian.
+// Bytes before a frame's payload: size, kind and checksum. Numbers are little-endian.
 inline constexpr std::size_t kFrameHeadBytes = 4 + 1 + 8;
 
-// Returns the check of a frame at that byte of its file. A frame that was moved to another byte fails it.
+// Returns the checksum of a frame at this offset of its file. A frame that was moved to another offset fails the check.
 inline std::uint64_t frame_check(std::uint64_t offset, FrameKind kind, std::span<const std::uint8_t> payload) {
   return WordHasher().add(offset).add(static_cast<std::uint64_t>(kind)).bytes(payload).digest();
 }
 
-// Largest size that a frame's head can express.
+// The largest payload size that a frame's head can represent.
 inline constexpr std::uint64_t kMaxPayloadBytes = 0xffffffff;
 
-// Appends a frame that will be at byte `offset`. `payload` has at most kMaxPayloadBytes.
+// Appends a frame, which will be at byte `offset` of the file. `payload` must have at most kMaxPayloadBytes.
 inline void append_frame(std::vector<std::uint8_t>& to, std::uint64_t offset, FrameKind kind, std::span<const std::uint8_t> payload) {
   QUIRE_CHECK(payload.size() <= kMaxPayloadBytes, "the payload size fits into the frame header");
   ByteWriter head;
@@ -44,15 +44,15 @@ inline void append_frame(std::vector<std::uint8_t>& to, std::uint64_t offset, Fr
   to.insert(to.end(), payload.begin(), payload.end());
 }
 
-// Returns the magic and the frame of the header.
+// Returns the magic number and the header frame.
 std::vector<std::uint8_t> journal_header_frame(const JournalHeader& header);
-// Returns the payload of the last frame.
+// Returns the payload of the `end` frame.
 std::vector<std::uint8_t> journal_end_payload(JournalEnd end);
-// Returns the payload of a checkpoint's frame.
+// Returns the payload of a `checkpoint` frame.
 std::vector<std::uint8_t> journal_checkpoint(const JournalCheckpoint& checkpoint);
 
-// In a frame of calls, each call (call_bytes.h) is followed by the seams' answers in it, each with the byte kSeamAnswerBase + SeamCall. The
-// call's own answer ends it.
+// In a frame of calls, each call (call_bytes.h) is followed by the answers of the seams during the call, each with the byte kSeamAnswerBase
+// + SeamCall. The answer of the call itself comes last.
 inline constexpr std::uint8_t kSeamAnswerBase = 64, kPlanned = 128, kApplied = 129, kRefused = 130, kAnswered = 131;
 
 }  // namespace quire

@@ -1,5 +1,6 @@
-// Reads a journal frame by frame, and frames of calls call by call. Each frame is checked before its content is read. The bytes may still
-// be anything, because the writer of a file can also write its checks. The reader stops at the first error; everything before it is good.
+// Reads a journal frame by frame, and frames of calls call by call. The checksum of a frame is checked before its content is read. The
+// content may still be arbitrary bytes, because the writer of a file can also write valid checksums. The reader stops at the first error;
+// everything before it is valid.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,7 +66,7 @@ struct JournalReader::Impl {
     std::span<const std::uint8_t> payload;
   };
 
-  // Returns nullopt at the end of the bytes, or if the frame is broken; then `damage` says why.
+  // Returns the next frame, or nullopt at the end of the bytes or if the frame is damaged; `damage` then says why.
   std::optional<Frame> next_frame() {
     QUIRE_CHECK(at <= bytes.size(), "frames that were read lie within the file");
     frame_at = at;
@@ -105,7 +106,8 @@ struct JournalReader::Impl {
     header.config = std::move(*config);
     return {};
   }
-  // Reads the state of a file that begins in the middle of a run. Without it there is no replay, so any error in it is reported.
+  // Reads the initial state of a file that begins in the middle of a run. Without this state no replay is possible, so every error in it is
+  // reported.
   Result<void> read_start() {
     const bool begins_so = bytes.size() >= at + kFrameHeadBytes && bytes[at + 4] == static_cast<std::uint8_t>(FrameKind::checkpoint);
     if (!begins_so) return {};
@@ -130,7 +132,7 @@ struct JournalReader::Impl {
                 "use a file that quire serve --journal has written");
   }
 
-  // Returns whether there are calls.
+  // Moves to the next frame of calls. Returns false if none follows.
   bool next_calls() {
     while (const std::optional<Frame> frame = next_frame()) {
       calls = ByteReader(frame->payload);

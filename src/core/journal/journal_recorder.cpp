@@ -1,6 +1,6 @@
-// Writes what a core receives and decides as calls of a journal. The core calls it on its thread, before and after each change; seams
-// answer in between. The bytes of a call are therefore complete when the call is over, and are handed out then. It copies its inputs, keeps
-// no views, and reuses its memory.
+// Writes the inputs and decisions of a core as the calls of a journal. The core calls it on its thread, before and after each change; seams
+// answer in between. The bytes of a call are complete when the call has ended, and are then passed to `take`. The recorder copies its
+// inputs, keeps no views, and reuses its memory.
 #include <utility>
 #include <variant>
 
@@ -25,7 +25,7 @@ struct JournalRecorder::Impl final : CallSink, AnswerSink {
 
   void note(SeamCall call, RequestId request, const SeamQuestion& question, std::span<const std::uint64_t> values,
             std::string_view bytes) override {
-    if (out.bytes.empty() && !postponed) return;  // outside a call: hashes are also computed for plain look-ups
+    if (out.bytes.empty() && !postponed) return;  // outside a call: hashes are also computed for look-ups, which are not recorded
     ByteWriter& to = postponed ? postponed_answers : out;
     to.byte(static_cast<std::uint8_t>(kSeamAnswerBase + static_cast<std::uint8_t>(call)));
     write_answer(to, request, question.digest(), values, bytes);
@@ -73,7 +73,7 @@ struct JournalRecorder::Impl final : CallSink, AnswerSink {
     out.bytes.clear();
   }
 
-  const std::optional<PseudonymKey> pseudonym_key;  // nullopt: with tokens
+  const std::optional<PseudonymKey> pseudonym_key;  // nullopt: tokens are recorded
   RecordedSeams recorded;
   Take give;
   const bool with_tokens;
@@ -82,8 +82,8 @@ struct JournalRecorder::Impl final : CallSink, AnswerSink {
   bool after_apply = false;
   CallRedactor redactor;
   ByteWriter out;                             // the call in progress
-  std::optional<core_call::Apply> postponed;  // the apply() in progress, without tokens
-  ByteWriter postponed_answers;               // answers of seams in it
+  std::optional<core_call::Apply> postponed;  // the apply() in progress, if tokens are left out
+  ByteWriter postponed_answers;               // the seams' answers during this apply()
 };
 
 JournalRecorder::JournalRecorder(const CoreSeams& seams, Take take, const std::optional<PseudonymKey>& leave_out)

@@ -1,8 +1,9 @@
 #pragma once
-// Replacements for tokens in a journal that leaves them out. The core examines tokens in three places. Block hashes: their answers are
-// recorded. Ids that end a request: the one token that ended it is written unchanged. Repetitions: outputs alternate between two numbers,
-// and a request that looks for repetitions looks for two equal numbers. Used by the recorder of calls and by checkpoints, on the core's
-// thread.
+// Placeholders for tokens in a journal without tokens. The core reads the values of tokens for three purposes:
+// - Block hashes: the answers of the hash function are recorded.
+// - Token ids that end a request: the token that ended it is recorded unchanged.
+// - Repetitions: placeholders of outputs alternate between two numbers, and a request that detects repetitions looks for two equal numbers.
+// Used by the recorder of calls and by checkpoints, on the core's thread.
 #include <cstdint>
 
 #include "quire/base/ids.h"
@@ -12,8 +13,8 @@
 
 namespace quire {
 
-// Returns a number that is neither a token of a model nor -1, which stands for a draft token that the worker knows. It depends on the
-// position among a request's outputs; prompts and draft tokens use the first one.
+// Returns a placeholder, which is neither a valid token nor -1 (a placeholder for a draft token). It depends on the position among the
+// request's outputs; prompts and draft tokens use position 0.
 constexpr TokenId left_out(std::uint64_t output = 0) {
   return output % 2 == 0 ? -2 : -3;
 }
@@ -27,8 +28,8 @@ constexpr RepetitionDetection left_out(const RepetitionDetection& detection) {
   return {.min_pattern_tokens = 1, .max_pattern_tokens = 1, .min_count = 2};
 }
 
-// Return the event without tokens and digests of embeddings. Used for events that no caller has taken yet. With a key, the block hashes are
-// replaced under it.
+// Return the event without tokens and without digests of embeddings, for events that no caller has taken yet. With a key, the block hashes
+// are replaced by pseudonyms.
 BlockStored left_out(const BlockStored& stored, const PseudonymKey* key);
 BlockRemoved left_out(const BlockRemoved& removed, const PseudonymKey* key);
 

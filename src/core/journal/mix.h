@@ -1,6 +1,6 @@
 #pragma once
-// A digest of 64 bits for comparing data with itself: a frame that is read again, a decision that is repeated. Not suitable for block
-// hashes, and not safe against deliberate collisions.
+// A digest of 64 bits for comparing data with itself: a frame that is read again, a decision that is repeated. Not suitable as a block
+// hash, and not secure against deliberate collisions.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Each step is one-to-one in the number and in the state before it, so two runs that differ in a single number never become equal again.
+// Each step maps the added number and the previous state one-to-one, so two inputs that differ in a single number have different digests.
 class WordHasher {
  public:
   WordHasher& add(std::uint64_t value) {
@@ -17,7 +17,7 @@ class WordHasher {
     value_ ^= value_ >> 32U;
     return *this;
   }
-  // Adds four numbers at the cost of one, still one-to-one in each of them.
+  // Adds four numbers at the cost of one. The step is still one-to-one in each of them.
   WordHasher& add(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d) {
     return add(a * 0xD6E8FEB86659FD93U ^ std::rotl(b * 0xA0761D6478BD642FU, 17) ^ std::rotl(c * 0xE7037ED1A0B428DBU, 34) ^
                std::rotl(d * 0x8EBC6AF09C88C6E3U, 51));

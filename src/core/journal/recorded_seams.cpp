@@ -1,6 +1,6 @@
-// Seams that stand between a core and the real seams and record the answers of the real seams. The core calls them on its thread. A
-// question is digested before the real seam is called, because that call may change the digested state. Calls without an answer are passed
-// on and not recorded.
+// Seams that pass the core's calls to the real seams and record their answers. The core calls them on its thread. The digest of a question
+// is computed before the real seam is called, because the call may change the state that is digested. Calls without an answer are not
+// recorded.
 #include "core/journal/recorded_seams.h"
 
 #include <string>
@@ -20,8 +20,8 @@ void note_numbers(AnswerSink& answers, SeamCall call, RequestId request, const S
   answers.note(call, request, question, {values.begin(), values.size()}, {});
 }
 
-// Records the transfers that pass through it: for each the request's id, direction, need, group, tier, and the blocks and places, each list
-// after its length.
+// Records the transfers that a connector adds to a plan: per transfer the request's id, direction, need, group, tier, the number of blocks,
+// the blocks, the number of places, and the places.
 class NotedTransfers final : public TransferList {
  public:
   void begin(TransferList& inner) {

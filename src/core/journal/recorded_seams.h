@@ -1,5 +1,5 @@
 #pragma once
-// Seams that pass each call to the real ones and record their answers.
+// Seams that pass each call to the real seams and record the answers.
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -14,7 +14,7 @@ namespace quire {
 
 class AnswerSink {
  public:
-  // The views are valid during the call.
+  // Receives an answer. The views are valid during the call.
   virtual void note(SeamCall call, RequestId request, const SeamQuestion& question, std::span<const std::uint64_t> values,
                     std::string_view bytes) = 0;
 
@@ -22,18 +22,18 @@ class AnswerSink {
   ~AnswerSink() = default;
 };
 
-// Stands between a core and its seams. The seams and the sink must outlive it.
+// Wraps the seams of a core. The seams and the sink must outlive it.
 class RecordedSeams {
  public:
-  // With a key, which must outlive it, questions have no tokens and block hashes are replaced under the key (left_out.h).
+  // With `leave_out`, which must outlive it, questions contain no tokens, and block hashes are replaced by pseudonyms (left_out.h).
   RecordedSeams(const CoreSeams& given, AnswerSink& answers, const PseudonymKey* leave_out = nullptr);
   ~RecordedSeams();
   RecordedSeams(const RecordedSeams&) = delete;
   RecordedSeams& operator=(const RecordedSeams&) = delete;
 
-  // Returns recording seams in place of the given ones, with the given sinks.
+  // Returns the recording seams. The event sink and the call sink are taken from the given seams.
   [[nodiscard]] CoreSeams seams() const;
-  // Returns which seams exist, without answers.
+  // Returns a record that says which seams exist, without answers.
   [[nodiscard]] SeamRecord which() const;
 
  private:

@@ -1,6 +1,6 @@
-// Seams that return recorded answers. The core calls them on its thread, like the real ones. They never call anything outside, so a run can
-// be repeated on a machine without the connector or the grammar. If a record does not fit, they return something harmless, and the player's
-// status reports it. A record may have any origin, so its numbers are clipped to the range of their types.
+// Seams that return recorded answers. The core calls them on its thread, like the real seams. They call nothing outside, so a run can be
+// repeated on a machine without the connector or the grammar. If a record does not match, they return a neutral answer, and the player's
+// status reports the mismatch. A record may contain arbitrary numbers, so they are clipped to the range of their types.
 #include <algorithm>
 #include <utility>
 

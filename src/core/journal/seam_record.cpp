@@ -1,4 +1,4 @@
-// The byte form: "QSA" and a version, a byte of flags, then each answer.
+// Byte format of a record: "QSA" and a version, a byte of flags, then the answers.
 #include "quire/seam_record.h"
 
 #include <fmt/format.h>

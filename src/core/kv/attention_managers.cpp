@@ -1,5 +1,6 @@
-// Search for a cached prefix, per kind of attention. KvCoordinator calls it on the core's thread when it looks up a request. A find() only
-// reads: blocks are taken when the hit is attached. The results equal vLLM's block for block, and a naive model in the tests confirms them.
+// Searches for a cached prefix, per kind of attention. KvCoordinator calls find() on the core's thread when it looks up a request. find()
+// takes no blocks: they are taken when the hit is attached. The results equal vLLM's block for block; the tests compare them with a naive
+// model.
 #include "core/kv/attention_managers.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ SlidingWindowManager::SlidingWindowManager(const GroupOptions& options, std::uin
 
 void SlidingWindowManager::find(HitQuery& query) const {
   const bool use_eagle = query.limits().use_eagle;
-  // Searches from the right: the longest hit ends last, and it needs only the blocks that its own window covers.
+  // Searches from right to left for the longest hit. A hit needs only the blocks of the window at its end.
   const std::int64_t wanted = tokens_.ceil(window_ - 1) + (use_eagle ? 1 : 0);
   const std::int64_t end = tokens_.floor(query.limits().max_tokens);
   QUIRE_CHECK(query.num_hashed() >= end, "known tokens have block hashes");
@@ -56,22 +57,22 @@ void SlidingWindowManager::find(HitQuery& query) const {
     }
   }
   if (size == 0) {
-    // The remaining run, if any, reaches back to the start, so its window has no missing block.
+    // The run that is left begins at the first block, so the window at its end has no missing block.
     size = run;
     while (!query.aligned(tokens_, size)) --size;
   }
   query.truncate(use_eagle && size > 0 ? size - 1 : size);
 }
 
-// vLLM 0.32.0's reachable_block_mask, for groups of one block size.
+// Computes vLLM 0.32.0's reachable_block_mask for the case that all groups have the same block size.
 WindowReach SlidingWindowManager::reach_of(const KvRequest& request, std::int64_t retention) const {
   const std::int64_t size = tokens_.size();
   const std::int64_t shift = options_.use_eagle ? 1 : 0;
   WindowReach reach{.need = tokens_.ceil(window_ - 1) + shift, .shift = shift};
   reach.per_segment = retention < 0 ? 1 : retention / size;
   if (retention < 0) return reach;
-  // A later request with the same prompt, or with a prompt that extends it, can continue at these boundaries. With EAGLE they are one block
-  // earlier.
+  // A later request with the same prompt, or with a longer prompt that begins with it, can continue at these boundaries. With EAGLE, each
+  // boundary is one block earlier.
   const auto prompt = std::int64_t{request.num_prompt_tokens};
   const auto add = [&](std::int64_t boundary) {
     QUIRE_CHECK(reach.num_ends < reach.ends.size(), "there is room for each boundary of a prompt");

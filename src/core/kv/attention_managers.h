@@ -11,24 +11,25 @@
 
 namespace quire {
 
-// Every token attends to all tokens before it.
+// Full attention: a token attends to itself and to all tokens before it.
 class FullAttentionManager : public SkippingManager<FullAttentionManager> {
  public:
   using SkippingManager::SkippingManager;
 
   static std::int64_t num_skipped_tokens(std::int64_t /*num_computed*/) { return 0; }
-  // Returns the most blocks that one sequence holds at the same time if a step runs at most so many tokens.
+  // Returns the maximum number of blocks that one sequence holds at the same time if a step runs at most `step_tokens` tokens.
   static std::int64_t max_held_blocks(std::int64_t /*step_tokens*/) { return INT64_MAX; }
-  // vLLM 0.32.0's max_admission_blocks_per_request: returns the most blocks that admission reserves for one request.
+  // vLLM 0.32.0's max_admission_blocks_per_request: returns the maximum number of blocks that admission reserves for one request.
   static std::int64_t cap_on_blocks(std::int64_t /*in_flight*/, std::int64_t /*max_model_len*/) { return INT64_MAX; }
-  // Takes cached blocks from the left until the first miss. EAGLE drops the last block, then unaligned blocks at the end are dropped.
+  // Takes cached blocks from the left until the first miss. With EAGLE, drops the last block. Then drops blocks at the end until the length
+  // is aligned.
   void find(HitQuery& query) const;
-  // Returns how many leading blocks have one reference per tracked sequence. A running sequence without blocks is tracked from this call
-  // on.
+  // Returns how many leading blocks all tracked sequences share: blocks with one reference per tracked sequence. Tracks a running sequence
+  // without blocks from this call on.
   std::uint32_t common_prefix(GroupBlockList& running);
 };
 
-// Full attention with a sink. The constructor reserves the sink's blocks, and they are never allocated: kernels read them for every
+// Full attention with attention sinks. The constructor reserves the sink blocks, which are never allocated: kernels read them for every
 // sequence, under ids that the worker knows.
 class SinkFullAttentionManager : public FullAttentionManager {
  public:
@@ -43,14 +44,14 @@ class SlidingWindowManager : public SkippingManager<SlidingWindowManager> {
   [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const {
     return std::max<std::int64_t>(0, num_computed - window_ + 1);
   }
-  // Returns one block more than the tokens fill, because a window can begin inside a block.
+  // Returns one block more than `step_tokens` and the window fill, because a window can begin inside a block.
   [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(window_ - 1 + step_tokens) + 1; }
   [[nodiscard]] std::int64_t cap_on_blocks(std::int64_t in_flight, std::int64_t max_model_len) const {
     return tokens_.ceil(std::min(window_ - 1 + in_flight, max_model_len)) + 1;
   }
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
-  // Finds the rightmost run of cached blocks that covers a window, with null blocks before it. A shorter run is a hit only at the very
-  // start. EAGLE requires one block more and drops the last.
+  // Finds the rightmost run of cached blocks that covers a window, with null blocks before the run. A shorter run is a hit only if it
+  // begins at the first block. With EAGLE, requires one block more and drops the last block.
   void find(HitQuery& query) const;
 
  private:
@@ -69,14 +70,14 @@ class ChunkedLocalManager : public SkippingManager<ChunkedLocalManager> {
   [[nodiscard]] std::int64_t cap_on_blocks(std::int64_t in_flight, std::int64_t max_model_len) const {
     return tokens_.ceil(std::min(chunk_ + in_flight, max_model_len));
   }
-  // Counts blocks of earlier chunks as null hits without a look-up. From there on it takes cached blocks until the first miss.
+  // Takes null blocks for the chunks before the current one, without a look-up. Then takes cached blocks until the first miss.
   void find(HitQuery& query) const;
 
  private:
   std::int64_t chunk_;  // in tokens
 };
 
-// Encoder states for cross-attention, one set per request. They are never shared between requests and never cached.
+// Cross-attention: the keys and values of a request's encoder states. They are not shared between requests and not cached.
 class CrossAttentionManager : public GroupManager {
  public:
   using GroupManager::GroupManager;

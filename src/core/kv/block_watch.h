@@ -1,6 +1,6 @@
 #pragma once
-// Per-block data for a watcher (quire/watch.h), kept up to date while there is one, so that a look is a single copy. It affects no decision
-// and is not part of a checkpoint.
+// Keeps per-block data for a watcher (quire/watch.h) up to date while a watcher is attached, so that reading all blocks is a single copy.
+// The data affects no decision and is not part of a checkpoint.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -13,23 +13,23 @@
 
 namespace quire {
 
-// Belongs to the block pool, which reports every change to it. Without a watcher it takes no memory and costs one check of a flag per call.
+// Belongs to the block pool, which reports every change of a block. Without a watcher it uses no memory, and each call only checks a flag.
 class BlockWatch {
  public:
   [[nodiscard]] bool is_on() const { return !blocks_.empty(); }
-  // Starts with the present state. Earlier uses of the blocks are unknown.
+  // Begins with the current state of all blocks. The time of their earlier uses is unknown.
   void begin(std::vector<WatchedBlock> blocks) {
     QUIRE_CHECK(!blocks.empty(), "the pool has at least one block");
     blocks_ = std::move(blocks);
   }
   void end() { blocks_ = {}; }
-  // Sets the time of the calls that follow, in s.
+  // Sets the time of the following calls, in seconds.
   void at(double now_s) { now_ = now_s > 0.0 ? static_cast<std::uint32_t>(static_cast<std::uint64_t>(now_s * kPerSecond)) : 0; }
 
   void on_allocated(BlockId block) {
     if (is_on()) blocks_[block.value] = {.last_use = now_, .num_holders = 1};
   }
-  // One more request takes the block, which now has so many holders.
+  // Records that one more request uses the block, which now has `num_holders` holders.
   void on_found(BlockId block, std::uint32_t num_holders) {
     if (!is_on()) return;
     QUIRE_CHECK(block.value < blocks_.size(), "a found block is in the pool");
@@ -63,7 +63,7 @@ class BlockWatch {
  private:
   static constexpr double kPerSecond = 10.0;
   std::uint32_t now_ = 0;
-  std::vector<WatchedBlock> blocks_;  // by block id, without owners and transfers; empty: no watcher
+  std::vector<WatchedBlock> blocks_;  // by block id, without owners and transfers; empty without a watcher
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 // Gathers layers into cache groups with one block table each. Called once on the caller's thread when an engine or a vLLM worker is set up;
-// the functions are pure. The groups must equal vLLM's, order and names included: the key of a cached block carries the group's number, so
-// hosts with another order could not share blocks.
+// the functions are pure. The groups must equal vLLM's, including their order and names: the key of a cached block contains the group's
+// number, so hosts with a different order could not share blocks.
 #include "core/kv/cache_groups.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,8 @@ LayerSpecs with_head_sizes(LayerSpecs layers) {
   return layers;
 }
 
-// Returns one group for all layers: with one merged spec, or with a spec per layer if all have one type. nullopt: neither works.
+// Returns one group for all layers, with one merged spec, or with one spec per layer if all layers have the same type. Returns nullopt if
+// neither is possible.
 Result<std::optional<KvCacheGroup>> one_group(std::span<const LayerSpec> layers) {
   auto merged = merge_specs(layers);
   if (!merged) return std::unexpected(std::move(merged.error()));
@@ -57,7 +58,7 @@ FullAttentionSpec as_full_attention(const Spec& spec) {
   return full;
 }
 
-// Treats windows and chunks as full attention if the model also has full-attention layers.
+// Converts windows and chunks to full attention if the model also has full-attention layers.
 void unify_hybrid(LayerSpecs& layers) {
   if (!std::ranges::any_of(layers, [](const LayerSpec& layer) { return is_full_attention(layer.spec); })) return;
   for (LayerSpec& layer : layers)
@@ -67,7 +68,7 @@ void unify_hybrid(LayerSpecs& layers) {
       layer.spec = as_full_attention(*chunk);
 }
 
-// Enlarges smaller pages to the largest page size by giving their blocks more tokens.
+// Makes all pages as large as the largest page, by giving blocks of smaller pages more tokens.
 Result<void> unify_page_size(LayerSpecs& layers) {
   std::uint64_t largest = 0;
   for (const LayerSpec& layer : layers) largest = std::max(largest, page_size_bytes(layer.spec));
@@ -87,7 +88,7 @@ Result<void> unify_page_size(LayerSpecs& layers) {
   return {};
 }
 
-// Sorts layers with equal specs into kinds, in order of first appearance.
+// Returns the layers by kind: layers with equal specs, in order of first appearance.
 std::vector<LayerSpecs> by_spec(const LayerSpecs& layers) {
   std::vector<LayerSpecs> kinds;
   for (const LayerSpec& layer : layers) {
@@ -98,15 +99,16 @@ std::vector<LayerSpecs> by_spec(const LayerSpecs& layers) {
   return kinds;
 }
 
-// Returns the size of the smallest kind. If the largest kind has less than 1.5 times as many layers, returns its size, with some padding.
+// Returns the size of the smallest kind, or the size of the largest kind if it has less than 1.5 times as many layers. The second case pads
+// the smaller groups.
 std::size_t layers_per_group(const std::vector<LayerSpecs>& kinds) {
   QUIRE_CHECK(!kinds.empty(), "there is at least one kind of layer");
   const auto [fewest, most] = std::ranges::minmax(kinds, {}, &LayerSpecs::size);
   return 2 * most.size() < 3 * fewest.size() ? most.size() : fewest.size();
 }
 
-// Makes groups of equally many layers, so that one tensor per layer of a group serves all groups. Neighbouring layers go to different
-// groups, so that each pipeline stage has layers of every group.
+// Makes groups with equal numbers of layers, so that the i-th layers of all groups can share a tensor. Distributes neighbouring layers over
+// different groups, so that each pipeline stage has layers of every group.
 Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
   QUIRE_CHECK(!layers.empty(), "there is at least one layer to group");
   const std::vector<LayerSpecs> kinds = by_spec(layers);

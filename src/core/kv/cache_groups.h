@@ -1,6 +1,6 @@
 #pragma once
-// Turns the cache specs of a model's layers and the available memory into cache groups, tensors and a number of blocks. The functions are
-// pure and equal vLLM V1's (v0.19.0, v1/core/kv_cache_utils.py and kv_cache_interface.py).
+// Computes cache groups, tensors and the number of blocks from the cache specs of a model's layers and the available memory. The functions
+// are pure and equal vLLM V1's (v0.19.0, v1/core/kv_cache_utils.py and kv_cache_interface.py).
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,7 +19,7 @@ struct LayerSpec {
 };
 using LayerSpecs = std::vector<LayerSpec>;  // in the model's order, which decides the groups; names are unique
 
-// Options that decide how much memory one request may need and how many blocks there are.
+// Options that decide how much memory one request can need and how many blocks there are.
 struct KvMemoryOptions {
   std::uint32_t max_model_len = 0;      // in tokens; the model's limit if auto_fit_max_model_len is set
   bool auto_fit_max_model_len = false;  // use the longest length that fits (vLLM: max_model_len = -1)
@@ -33,9 +33,10 @@ struct KvMemoryOptions {
 
 // Returns the bytes of one block of the layer, padding included. The spec must pass check_layers.
 std::uint64_t page_size_bytes(const LayerKvSpec& spec);
-// Returns the sum over all layers of the group if each has a separate tensor (layer_specs), else the bytes of one layer.
+// Returns the bytes of one block of the group: the sum over all layers if each layer has a separate tensor (layer_specs), else the bytes of
+// one layer.
 std::uint64_t page_size_bytes(const KvCacheGroup& group);
-// Returns the most bytes that one request can need in such a layer. For a group with layer_specs: in all its layers together.
+// Returns the maximum number of bytes that one request can need in such a layer. For a group with layer_specs: in all its layers together.
 std::uint64_t max_memory_usage_bytes(const LayerKvSpec& spec, const KvMemoryOptions& options);
 std::uint64_t max_memory_usage_bytes(const KvCacheGroup& group, const KvMemoryOptions& options);
 
@@ -43,10 +44,11 @@ std::uint64_t max_memory_usage_bytes(const KvCacheGroup& group, const KvMemoryOp
 // layer's name.
 Result<void> check_layers(const LayerSpecs& layers);
 
-// Gathers layers into groups with one block table each. No layers give no groups. Errors: `unsupported`, for layers that fit into no group.
+// Gathers layers into groups with one block table each. Returns no groups for no layers. Error: `unsupported` if a layer fits into no
+// group.
 Result<std::vector<KvCacheGroup>> kv_cache_groups(const LayerSpecs& layers, bool disable_hybrid_kv_cache_manager);
 
-// Computes blocks and tensors for groups that kv_cache_groups made. Without groups there is one block, the null block.
+// Computes blocks and tensors for groups that kv_cache_groups() returned. Without groups, the result has one block: the null block.
 Result<KvCacheConfig> kv_cache_config(std::vector<KvCacheGroup> groups, std::int64_t available_bytes, const KvMemoryOptions& options);
 
 struct KvCachePlan {
@@ -54,20 +56,22 @@ struct KvCachePlan {
   std::uint32_t max_model_len = 0;     // as given, or found by auto_fit_max_model_len
 };
 
-// Plans the whole cache for one or more workers, each with its memory. Pipeline stages have different layers, tensor-parallel ranks equal
-// ones. Additional error: `too_large` if one request of max_model_len tokens does not fit; the remedy states what would fit.
+// Plans the cache for one or more workers, each with its available memory. Pipeline stages have different layers; tensor-parallel ranks
+// have equal ones. Additional error: `too_large` if one request of max_model_len tokens does not fit; its remedy states the longest request
+// that fits.
 Result<KvCachePlan> plan_kv_cache(std::span<const LayerSpecs> workers, std::span<const std::int64_t> available_bytes,
                                   const KvMemoryOptions& options);
 
-// Returns the core's configuration: a worker's configuration without the differences between layers of one group.
+// Returns the core's configuration: a worker's configuration with one spec per group instead of one per layer.
 KvCacheConfig scheduler_kv_cache_config(const KvCacheConfig& worker);
 
-// Adds layers that have no spec because they read the cache of another layer (first reads second's). They join its group.
+// Adds layers without a spec that read the cache of another layer (`first` reads the cache of `second`). Each joins the group of the layer
+// that it reads.
 Result<void> add_shared_layers(KvCacheConfig& config, std::span<const std::pair<std::string, std::string>> shared);
 
 // Returns how many requests of max_model_len tokens fit at the same time. The configuration must have groups.
 double max_concurrency(const KvCacheConfig& config, const KvMemoryOptions& options);
-// Returns how many tokens fit, over all ranks of context parallelism.
+// Returns the number of tokens that fit into the cache, over all ranks of context parallelism.
 std::uint64_t num_cache_tokens(const KvCacheConfig& config, const KvMemoryOptions& options);
 
 }  // namespace quire

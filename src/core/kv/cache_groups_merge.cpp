@@ -1,5 +1,5 @@
-// Decides when one spec can stand for several layers: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Only
-// cache_groups.cpp calls it. Where vLLM asserts something about layers of a model file, this code returns an error.
+// Decides when one spec can represent several layers: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Only
+// cache_groups.cpp calls it. Where vLLM asserts a property of a model's layers, this code returns an error.
 #include "core/kv/cache_groups_merge.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ bool same_shape(const AttentionShape& a, const AttentionShape& b) {
   return a == b;
 }
 
-// Returns the common size of the layers that have one, or nullopt if no layer does. Error: two sizes differ.
+// Returns the value of this field that all layers share; layers without a value are ignored. Returns nullopt if no layer has a value.
+// Error: two values differ.
 Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> layers, const char* field,
                                                    std::optional<std::uint32_t> FullAttentionSpec::* size) {
   std::optional<std::uint32_t> common;
@@ -42,7 +43,7 @@ Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> la
   return common;
 }
 
-// The merged spec has the first layer's kind: full attention with or without a sink.
+// Merges layers of full attention, with or without a sink. The merged spec has the type of the first layer.
 template <class Spec>
 Result<Merged> merge_full(const Spec& first, std::span<const LayerSpec> layers) {
   for (const LayerSpec& layer : layers)
@@ -59,7 +60,7 @@ Result<Merged> merge_full(const Spec& first, std::span<const LayerSpec> layers) 
   return Merged(merged);
 }
 
-// Takes the first layer's shape without comparing shapes, as in vLLM.
+// Merges MLA layers. Takes the first layer's shape without comparing the shapes, as vLLM does.
 Result<Merged> merge_mla(const MlaAttentionSpec& first, std::span<const LayerSpec> layers) {
   const bool alike = std::ranges::all_of(layers, [&](const LayerSpec& layer) {
     const auto* mla = std::get_if<MlaAttentionSpec>(&layer.spec);

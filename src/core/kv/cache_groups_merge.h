@@ -7,11 +7,12 @@
 
 namespace quire {
 
-// Returns one spec that stands for all layers, or nullopt if they differ too much. Error: otherwise equal layers have windows or chunks of
-// different sizes, which vLLM refuses instead of grouping them in another way. `layers` must not be empty.
+// Returns one spec that represents all layers, or nullopt if the layers differ too much. Error: the layers differ only in the sizes of
+// their windows or chunks. vLLM refuses such layers instead of grouping them in another way. `layers` must not be empty.
 Result<std::optional<LayerKvSpec>> merge_specs(std::span<const LayerSpec> layers);
 
-// Returns whether all layers always need the same number of slots, regardless of page size. Error: a kind that never shares.
+// Returns whether all layers always need the same number of blocks, regardless of the page size. Error: a kind of layer that cannot be
+// combined.
 Result<bool> is_uniform_type(std::span<const LayerSpec> layers);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Turns groups and memory into tensors and a number of blocks, for one or more workers. Called once on the caller's thread while an engine
-// is set up. All workers get the block count of the worker with the least memory: the core assigns block ids, and an id must mean the same
-// block everywhere.
+// Computes tensors and the number of blocks from groups and memory, for one or more workers. Called once on the caller's thread while an
+// engine is set up. All workers get the block count of the worker with the least memory: the core assigns block ids, and an id must denote
+// the same block on each worker.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,9 +42,9 @@ std::uint64_t needed_bytes(const Groups& groups, const KvMemoryOptions& options)
   return saturating_product(layers_per_group(groups), sum);
 }
 
-// Returns the most tokens of a request that fit, at most options.max_model_len; 0: not even one fits.
+// Returns the length of the longest request that fits, at most options.max_model_len tokens. Returns 0 if not even one token fits.
 std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, std::uint64_t available) {
-  // Bisection works because a longer request never needs less.
+  // Bisection is correct because a longer request never needs less memory.
   std::uint64_t low = 0;
   std::uint64_t high = options.max_model_len;
   while (low < high) {
@@ -82,7 +82,7 @@ Result<void> check_context_parallel(const Groups& groups, const KvMemoryOptions&
   return {};
 }
 
-// Collects the layers of all workers. Layers with the same name must agree.
+// Returns the layers of all workers, each name once. Error: two workers have different specs for a layer.
 Result<LayerSpecs> all_layers(std::span<const LayerSpecs> workers) {
   LayerSpecs layers;
   std::unordered_map<std::string_view, const LayerKvSpec*> known;
@@ -99,7 +99,7 @@ Result<LayerSpecs> all_layers(std::span<const LayerSpecs> workers) {
   return layers;
 }
 
-// Returns the groups with only this worker's layers. A group may end up without layers.
+// Returns the groups with only this worker's layers. A group can become empty.
 Groups project(const Groups& groups, const LayerSpecs& worker) {
   std::unordered_set<std::string_view> own;
   for (const LayerSpec& layer : worker) own.insert(layer.name);
@@ -166,7 +166,7 @@ std::vector<KvCacheTensor> tensors_of(const Groups& groups, std::uint32_t num_bl
       tensors.push_back({.size = page_size_bytes(group.layer_specs[i]) * num_blocks, .shared_by = {group.layer_names[i]}});
     return tensors;
   }
-  // The i-th layers of all groups share a tensor, because their block tables never contain the same block.
+  // The i-th layers of all groups share a tensor, because the block tables of different groups never contain the same block.
   for (std::size_t i = 0; i < layers_per_group(groups); ++i) {
     KvCacheTensor& tensor = tensors.emplace_back();
     tensor.size = page_size_bytes(groups.front().spec) * num_blocks;

@@ -1,5 +1,6 @@
-// Bytes of a page, the most that one request can take per kind of layer, and the checks of a layer's spec. The other cache_groups files
-// call it. Sizes saturate instead of overflowing, so an absurd model simply does not fit.
+// Computes the bytes of a page and the maximum number of blocks that one request needs per kind of layer, and checks a layer's spec. The
+// other cache_groups files call it. Sizes saturate instead of overflowing, so the cache of an absurdly large model is reported as too
+// large.
 #include "core/kv/cache_groups_size.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace {
 constexpr std::uint64_t kLargestPage = std::uint64_t{1} << 40;  // in bytes; far above any real layer
 constexpr std::uint64_t kSparseMlaBytesPerToken = 656;          // vLLM: attention/backends/mla/flashmla_sparse.py
 
-// Returns the bytes of a block that hold keys, values or states.
+// Returns the bytes of a block without padding: its keys and values, or its states.
 struct RealPageSize {
   std::uint64_t operator()(const AttentionShape& shape) const { return elements(shape, 2 * std::uint64_t{shape.head_size}); }
   std::uint64_t operator()(const FullAttentionSpec& spec) const {
@@ -41,7 +42,7 @@ struct RealPageSize {
   }
 };
 
-// Returns the most blocks that one request can need.
+// Returns the maximum number of blocks that one request can need.
 struct MaxPages {
   const KvMemoryOptions& options;
 
@@ -56,7 +57,7 @@ struct MaxPages {
   std::uint64_t operator()(const SlidingWindowSpec& spec) const {
     QUIRE_CHECK(spec.sliding_window > 0, "a sliding window has at least one token");
     const std::uint64_t held = std::uint64_t{spec.sliding_window} - 1 + options.max_num_batched_tokens;
-    // One block more, because a window can begin inside a block.
+    // Adds one block because a window can begin inside a block.
     return divide_up(std::min<std::uint64_t>(held, options.max_model_len), spec.block_size) + 1;
   }
   std::uint64_t operator()(const MambaSpec& spec) const {

@@ -1,5 +1,5 @@
 #pragma once
-// Arithmetic on sizes in bytes that saturates instead of overflowing, so an absurd spec simply does not fit.
+// Saturating arithmetic on sizes in bytes, so that the cache of an absurdly large spec is reported as too large.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

@@ -114,7 +114,7 @@ void EncoderCache::cached_inputs(const EncoderInputs& request, std::vector<std::
 void EncoderCache::release(const EncoderInputs& request, std::uint32_t input) {
   QUIRE_CHECK(input < request.features.size(), "the released input belongs to the request");
   const MultimodalFeature& feature = request.features[input];
-  // In this mode nothing is cached, so the look-up below finds no output.
+  // In this mode nothing is cached, so the following look-up finds no output.
   if (mode_ == EncoderCacheMode::encoder_decoder) num_free_ += feature.position.num_embeds();
   const bool is_held = held_per_input_ && drop_reference(request, input);
   const auto found = cached_.find(feature.identifier);

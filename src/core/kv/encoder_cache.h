@@ -1,11 +1,11 @@
 #pragma once
-// Tracks which encoder outputs (embeddings of images, audio) the worker keeps and which requests need them. Capacity is counted in
+// Tracks which encoder outputs (embeddings of images, audio) the worker keeps and which requests need them. The capacity is a number of
 // embeddings. Decisions and the side effects of queries equal vLLM V1's EncoderCacheManager and EncoderDecoderCacheManager (v0.19.0; under
 // DecisionRules 0.32.0).
 //
-// Identifiers may come from clients, so two items with one identifier may differ in size. Evicting an output then frees the size of the
-// item that was released last, as in vLLM. Under rejects_mismatched_encoder_sizes the caller must refuse a request with a different size
-// before.
+// Identifiers may come from clients, so two items with the same identifier may differ in size. Evicting an output frees as many embeddings
+// as the item that was released last has, as in vLLM. Under rejects_mismatched_encoder_sizes, the caller must refuse a request whose item
+// has another size than the cached output.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -26,19 +26,20 @@
 
 namespace quire {
 
-// The part of a request that the cache needs. `features` is ascending by offset and must keep its order while the request holds references.
+// The part of a request that the cache needs. `features` is ascending by offset. Their order must not change while the request holds
+// references.
 struct EncoderInputs {
   RequestId id;
   std::span<const MultimodalFeature> features;
 };
 
 enum class EncoderCacheMode : std::uint8_t {
-  shared,           // outputs are kept by identifier and shared between requests
-  encoder_decoder,  // outputs live for one step and are never found again (cross-attention keeps their keys and values)
+  shared,           // outputs are found by their identifier and shared between requests
+  encoder_decoder,  // outputs live for one step and are not reused (cross-attention stores their keys and values)
 };
 
-// EncoderScheduler calls it on the core's thread. The cache holds no embeddings: the worker has them and receives the identifiers that it
-// may drop. Queries have side effects, so callers must make them in vLLM's order and equally often.
+// EncoderScheduler calls it on the core's thread. The cache contains no embeddings: the worker stores them and receives the identifiers
+// that it may free. Queries have side effects, so callers must make the same queries as vLLM, in the same order.
 class EncoderCache {
  public:
   EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds, const DecisionRules& rules = {});
@@ -46,40 +47,44 @@ class EncoderCache {
   [[nodiscard]] EncoderCacheMode mode() const { return mode_; }
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }
   [[nodiscard]] std::int64_t num_free() const { return num_free_; }
-  // Returns the embeddings that are free after evicting every unreferenced output. Always the capacity in encoder_decoder mode.
+  // Returns the number of embeddings that are free after evicting every unreferenced output. Always equals the capacity in encoder_decoder
+  // mode.
   [[nodiscard]] std::int64_t num_freeable() const { return num_freeable_; }
 
-  // vLLM's check_and_update_cache. Returns true if the output is cached; the request then refers to it.
+  // vLLM's check_and_update_cache. Returns whether the output is cached. If it is, adds the request's reference to the output.
   bool check_and_reference(const EncoderInputs& request, std::uint32_t input);
-  // Returns true if the item fits into the remaining budget of the step and, with the embeddings already planned in this step, into the
-  // cache. Then it evicts unreferenced outputs, oldest first, until the item fits. If it returns false, it evicts nothing.
+  // Returns whether the item fits into the remaining compute budget of the step and, together with the embeddings already planned in this
+  // step, into the cache. To make room, evicts unreferenced outputs, oldest first. Evicts nothing if the result is false.
   bool can_allocate(const EncoderInputs& request, std::uint32_t input, std::int64_t compute_budget, std::int64_t num_planned_embeds);
-  // Takes room for the item. can_allocate must have returned true for the same item before.
+  // Reserves memory for the item's output. can_allocate() must have returned true for this item before.
   void allocate(const EncoderInputs& request, std::uint32_t input);
 
-  // vLLM's get_cached_num_encoder_embeds. Returns the size of the output that is cached under this identifier
-  // (rejects_mismatched_encoder_sizes).
+  // vLLM's get_cached_num_encoder_embeds. Returns the number of embeddings of the output that is cached under this identifier (for
+  // rejects_mismatched_encoder_sizes).
   [[nodiscard]] std::optional<std::int64_t> num_cached_embeds(std::string_view identifier) const;
 
-  // vLLM's get_cached_input_ids. Clears `inputs` and fills it with the request's cached items, referenced or not; under
-  // encoder_outputs_held_per_input with the items that it holds. The order is vLLM's iteration order (that of a CPython set of small
-  // integers), which decides the order of later evictions.
+  // vLLM's get_cached_input_ids. Replaces the content of `inputs` by the request's cached items, referenced or not. Under
+  // encoder_outputs_held_per_input: by the items that the request holds. The order is the iteration order of vLLM's CPython set, which
+  // decides the order of later evictions.
   void cached_inputs(const EncoderInputs& request, std::vector<std::uint32_t>& inputs);
-  // vLLM's free_encoder_input. Removes the request's reference; under encoder_outputs_held_per_input only if no other input of it has the
-  // same identifier. An output without references can be evicted.
+  // vLLM's free_encoder_input. Removes the request's reference to the output. Under encoder_outputs_held_per_input, keeps the reference
+  // while another held input of the request has the same identifier. An output without references can be evicted.
   void release(const EncoderInputs& request, std::uint32_t input);
-  // vLLM's free. Releases every cached item, in the order of cached_inputs.
+  // vLLM's free. Releases every cached item of the request, in the order of cached_inputs().
   void release_all(const EncoderInputs& request);
 
-  // vLLM's get_freed_mm_hashes. Returns identifiers that the worker can drop, in order of eviction since the last call. Under
-  // recomputed_outputs_not_freed it omits identifiers that are cached again. In encoder_decoder mode it returns outputs that were allocated
-  // before the previous call. Valid until the next call.
+  // vLLM's get_freed_mm_hashes. Returns the identifiers that the worker can drop:
+  // - shared: outputs evicted since the last call, in order of eviction. Under recomputed_outputs_not_freed, without identifiers that are
+  //   cached again.
+  // - encoder_decoder: outputs allocated before the previous call.
+  // The result is valid until the next call.
   std::span<const std::string> take_freed();
 
-  // Forgets all outputs, because the weights changed. Nothing is reported as freed: the worker is notified separately.
+  // Removes all outputs because the weights changed. Does not report them as freed: the worker is notified separately.
   void reset();
 
-  // For comparisons and tests: references() lists the requests of an output in ascending order, evictable() lists outputs oldest first.
+  // For comparisons and tests. references() returns the requests of an output in ascending order; evictable() returns outputs, oldest
+  // first.
   [[nodiscard]] bool contains(std::string_view identifier) const { return cached_.find(identifier) != cached_.end(); }
   [[nodiscard]] std::size_t size() const { return cached_.size(); }
   [[nodiscard]] std::span<const RequestId> references(std::string_view identifier) const;
@@ -89,8 +94,8 @@ class EncoderCache {
     QUIRE_CHECK(found != cached_.end(), "the queried output is cached");
     return found->second.evictable_embeds;
   }
-  // In encoder_decoder mode freed() holds outputs that were allocated since the last take_freed, and the next take_freed returns
-  // to_report(). In shared mode the next take_freed returns freed(), and to_report() is empty.
+  // In encoder_decoder mode, freed() returns the outputs allocated since the last take_freed(), and to_report() returns the result of the
+  // next take_freed(). In shared mode, freed() returns the result of the next take_freed(), and to_report() is empty.
   [[nodiscard]] std::span<const std::string> freed() const { return freed_; }
   [[nodiscard]] std::span<const std::string> to_report() const { return to_report_; }
 
@@ -110,7 +115,7 @@ class EncoderCache {
   // Returns the first violated rule, or null if all hold.
   [[nodiscard]] const Rule* broken_rule() const;
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [mode, capacity, held_per_input, recomputed_not_freed, rejects_mismatched, num_free, num_freeable, cached, held,
@@ -144,7 +149,7 @@ class EncoderCache {
   };
   using Held = std::pair<RequestId, SmallIntSet>;
   [[nodiscard]] std::vector<SavedOutput> to_saved_outputs() const;
-  // Returns false if the given state is impossible. The cache is unusable afterwards.
+  // Replaces the content. Returns false if the given state is impossible; the cache is then unusable.
   [[nodiscard]] bool assign(std::vector<SavedOutput> kept, std::span<const std::string> evictable);
 
   struct Output {
@@ -166,13 +171,13 @@ class EncoderCache {
   void unlink(Output& output);
   void evict_oldest();
   void hold(RequestId request, std::uint32_t input);
-  // Removes the input from the inputs through which the request holds outputs. Returns whether another of its inputs holds the same output.
+  // Removes the input from the request's held inputs. Returns whether another held input of the request has the same output.
   [[nodiscard]] bool drop_reference(const EncoderInputs& request, std::uint32_t input);
 
   EncoderCacheMode mode_;
   std::int64_t capacity_;
   bool held_per_input_, recomputed_not_freed_, rejects_mismatched_;  // DecisionRules
-  // Unused embeddings, and embeddings that would be unused after evicting every evictable output.
+  // num_free_: embeddings that are not used. num_freeable_: embeddings that are not used or belong to an evictable output.
   std::int64_t num_free_;
   std::int64_t num_freeable_;
   Outputs cached_;
@@ -198,8 +203,8 @@ struct EncoderBudgetOptions {
   bool disable_chunked_mm_input = false;
 };
 
-// vLLM's compute_mm_encoder_budget. `max_tokens_per_item` has the size of the largest item per supported modality. Empty: there is no
-// encoder, and both budgets are 0.
+// vLLM's compute_mm_encoder_budget. `max_tokens_per_item` has the size of the largest item of each supported modality. If it is empty, the
+// model has no encoder, and both budgets are 0.
 Result<EncoderBudget> encoder_budget(const EncoderBudgetOptions& options, std::span<const std::int64_t> max_tokens_per_item);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// The order of CPython's set of small integers (Objects/setobject.c of 3.10 to 3.13). Called with the few inputs of a request or with the
-// blocks of a failed load. SmallIntSetOrder allocates nothing once its table has grown.
+// Computes the iteration order of CPython's set of small integers (Objects/setobject.c of 3.10 to 3.13). Called with the inputs of a
+// request or with the blocks of a failed load. SmallIntSetOrder allocates nothing once its table has grown.
 #include "core/kv/encoder_cache_order.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr std::size_t kLinearProbes = 9;
 constexpr unsigned kPerturbShift = 5;
 constexpr std::size_t kLargeSet = 50000;  // a larger table doubles instead of growing fourfold
 
-// Returns the first slot on the value's probe sequence for which `ends` is true.
+// Returns the first slot in the value's probe sequence for which `ends` returns true.
 template <class Ends>
 std::size_t walk(const std::vector<std::uint32_t>& table, std::uint32_t value, Ends ends) {
   QUIRE_CHECK(std::has_single_bit(table.size()), "the table size is a power of two");
@@ -41,7 +41,7 @@ std::size_t grown(std::size_t num_values) {
 }  // namespace
 
 void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
-  // Each value below the smallest table's size has a separate slot, in ascending order.
+  // If all values are less than the size of the smallest table, each has its own slot, in ascending order.
   if (values.empty() || (std::ranges::is_sorted(values) && values.back() < kSmallestSetTable)) return;
   const std::size_t num_values = values.size();
   table_.assign(kSmallestSetTable, kEmpty);
@@ -78,7 +78,7 @@ void SmallIntSet::add(std::uint32_t value) {
   });
   if (table_[slot] == value) return;
   ++num_values_;
-  // The last tombstone on the probe sequence is reused first.
+  // Reuses the last tombstone in the probe sequence before it takes an empty slot.
   const bool is_marked = marked < table_.size();
   table_[is_marked ? marked : slot] = value;
   num_taken_ += is_marked ? 0 : 1;
@@ -98,7 +98,7 @@ void SmallIntSet::list(std::vector<std::uint32_t>& values) const {
   std::ranges::copy_if(table_, std::back_inserter(values), [](std::uint32_t value) { return value < kDiscarded; });
 }
 
-// Drops all tombstones.
+// Rebuilds the table without tombstones.
 void SmallIntSet::rebuild() {
   std::size_t size = kSmallestSetTable;
   while (size <= grown(num_values_)) size *= 2;

@@ -1,6 +1,6 @@
 #pragma once
-// The iteration order of a CPython set of small integers: slot by slot through an open-addressed table (Objects/setobject.c). vLLM frees a
-// request's encoder outputs in this order, and eviction follows it.
+// Computes the iteration order of a CPython set of small integers, which is the slot order of an open-addressed table
+// (Objects/setobject.c). vLLM frees a request's encoder outputs in this order, which decides the order of evictions.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -13,7 +13,7 @@ inline constexpr std::size_t kSmallestSetTable = 8;
 
 class SmallIntSetOrder {
  public:
-  // Reorders distinct values that are given in insertion order. Reuses its table, so it allocates nothing once the table has grown.
+  // Reorders distinct values that are given in insertion order. Reuses its tables, so it allocates nothing once they have grown.
   void apply(std::vector<std::uint32_t>& values);
 
  private:
@@ -25,8 +25,8 @@ class SmallIntSetOrder {
   std::vector<std::uint32_t> old_table_;
 };
 
-// A persistent set with the same order. A discarded value leaves a tombstone in the table, which affects the order of values added later.
-// Values are below kDiscarded.
+// A set of small integers with CPython's iteration order. A discarded value leaves a tombstone in the table, which affects the order of
+// values that are added later. Values are less than kDiscarded.
 class SmallIntSet {
  public:
   void add(std::uint32_t value);
@@ -34,14 +34,14 @@ class SmallIntSet {
   [[nodiscard]] bool empty() const { return num_values_ == 0; }
   // Stops the program if a value cannot be found or a count is wrong.
   void check_invariants() const;
-  // Clears `values` and fills it in iteration order.
+  // Replaces the content of `values` by the set's values, in iteration order.
   void list(std::vector<std::uint32_t>& values) const;
   template <class Holds>
   [[nodiscard]] bool any_of(Holds holds) const {
     return std::ranges::any_of(table_, [&](std::uint32_t value) { return value < kDiscarded && holds(value); });
   }
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [table, num_values, num_taken] = self;

@@ -1,8 +1,9 @@
-// A sequence starts untracked, with an empty list. attach() adds hit and external blocks, once, while num_cached_blocks is unset. Then
-// allocate, cache and drop_skipped follow in any order, until free() makes it untracked. Blocks before num_cached_blocks are null, findable
-// or have lost their hash by eviction; blocks after it have no hash.
-// KvCacheManager calls it through KvCoordinator::each() on the core's thread, one phase over all groups before the next. Blocks are taken
-// only after blocks_needed() was called, because a step that runs out of blocks halfway could not be undone.
+// States of a sequence: at first it is untracked, with an empty list. attach() adds hit blocks and external blocks, once, while
+// num_cached_blocks is unset. Then allocate, cache and drop_skipped follow in any order, until free() makes it untracked again. Each block
+// before num_cached_blocks is null, has a hash, or has lost its hash by eviction. Blocks after them have no hash.
+// KvCacheManager calls the managers through KvCoordinator::each() on the core's thread: each phase visits all groups before the next phase
+// begins. Blocks are taken only after blocks_needed() was checked for all groups, because a step that runs out of blocks halfway could not
+// be undone.
 #include "core/kv/group_manager.h"
 
 #include <algorithm>
@@ -53,14 +54,14 @@ std::int64_t GroupManager::attach_hit(GroupBlockList& list, std::span<const Bloc
   QUIRE_CHECK(num_local >= 0 && num_external >= 0, "the numbers of tokens are not negative");
   const std::int64_t total = num_local + num_external;
   if (const std::int64_t skipped = tokens_.floor(num_skipped); skipped > 0) {
-    // Blocks that a window has passed are not held. Null blocks fill their slots, so that a block's index gives its tokens.
+    // Blocks that a window has passed are not held. Null blocks replace them in the list, so that the index of a block gives its tokens.
     hit = hit.subspan(std::min(hit.size(), as_index(skipped)));
     num_external = std::min(total - num_skipped, num_external);
     list.blocks.assign(as_index(skipped), kNullBlock);
   }
   if (options_.no_load_for_skipped_tokens && num_skipped > 0) num_external = std::min(total - num_skipped, num_external);
   QUIRE_CHECK(options_.enable_caching || hit.empty(), "there are hits only with prefix caching");
-  // Hits are referenced before any new block is allocated, because that could evict them.
+  // Hits are referenced before new blocks are allocated, because an allocation could evict them.
   for (const BlockId block : hit) pool_.touch(block);
   list.blocks.insert(list.blocks.end(), hit.begin(), hit.end());
   list.num_cached_blocks = static_cast<std::uint32_t>(list.blocks.size());
@@ -86,13 +87,13 @@ void GroupManager::cache_where(GroupBlockList& list, const KvRequest& request, s
   const std::int64_t num_full = tokens_.floor(num_tokens);
   if (num_cached >= num_full) return;
   const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
-  // Tokens beyond the model's length have no blocks.
+  // Tokens beyond max_model_len have no blocks.
   const std::size_t end = std::min(list.blocks.size(), as_index(num_full));
   const std::size_t begin = std::min(end, as_index(num_cached));
   QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a block hash");
   std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
   if (reach != nullptr) {
-    // Blocks out of reach are skipped like blocks that a window has passed.
+    // Blocks that no later hit can need get no hash, like blocks that a window has passed.
     named_.assign(blocks.begin(), blocks.end());
     for (std::size_t i = 0; i < named_.size(); ++i)
       if (!reach->contains(num_cached + static_cast<std::int64_t>(i))) named_[i] = kNullBlock;
@@ -128,7 +129,7 @@ std::uint32_t GroupManager::num_exclusive(const GroupBlockList& list, std::int64
 
 void GroupManager::swap_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<SwappedOutBlock>& taken) {
   const std::size_t end = std::min(list.blocks.size(), as_index(tokens_.ceil(num_tokens)));
-  // Blocks after the computed tokens hold nothing that is worth a transfer.
+  // Blocks after the computed tokens have no content, so they are released without a transfer.
   for (; list.blocks.size() > end; list.blocks.pop_back()) pool_.release(list.blocks.back());
   const auto first = static_cast<std::ptrdiff_t>(taken.size());
   for (std::size_t i = end; i > 0; --i) {
@@ -140,7 +141,7 @@ void GroupManager::swap_out(GroupBlockList& list, std::int64_t num_tokens, std::
     pool_.release(std::exchange(block, kNullBlock));
   }
   std::reverse(taken.begin() + first, taken.end());
-  // Blocks that the current step would have filled already have a hash, but no content.
+  // num_cached_blocks may include blocks that the current step would have filled. They are not computed, so they no longer count as cached.
   if (list.num_cached_blocks)
     list.num_cached_blocks = std::min(*list.num_cached_blocks, static_cast<std::uint32_t>(tokens_.floor(num_tokens)));
   list.num_before_allocation = static_cast<std::uint32_t>(list.blocks.size());
@@ -174,8 +175,8 @@ void GroupManager::restore_hashes(const GroupBlockList& list, const KvRequest& r
 }
 
 void GroupManager::free(GroupBlockList& list) {
-  // Starts at the back: by default, blocks are reused in the order in which they were freed. The end of a prompt is then evicted before its
-  // beginning, which other requests share.
+  // Starts at the end: by default, blocks are reused in the order in which they were freed. The end of a prompt is then evicted before its
+  // beginning, which other requests may share.
   std::ranges::reverse(list.blocks);
   pool_.release(list.blocks);
   forget(list);
@@ -203,7 +204,7 @@ void GroupManager::forget(GroupBlockList& list) {
 void GroupManager::drop_skipped(GroupBlockList& list, std::int64_t num_skipped) {
   if (num_skipped <= 0) return;
   const std::int64_t end = std::min(tokens_.floor(num_skipped), static_cast<std::int64_t>(list.blocks.size()));
-  // Blocks before a null block were dropped earlier.
+  // Stops at the first null block: the blocks before it were dropped earlier.
   dropped_.clear();
   for (std::int64_t i = end - 1; i >= 0 && list.blocks[as_index(i)] != kNullBlock; --i)
     dropped_.push_back(std::exchange(list.blocks[as_index(i)], kNullBlock));
@@ -218,7 +219,8 @@ bool GroupManager::can_share(const GroupBlockList& parent, std::int64_t num_comp
   return std::ranges::find(blocks, kNullBlock) == blocks.end();
 }
 
-// The child caches the blocks that become full after the fork. The parent has cached its full blocks before it: the manager ensures this.
+// Shares the parent's blocks with the child. The child caches blocks that become full after the fork. The caller must have cached the
+// parent's full blocks before (KvCacheManager::fork()).
 void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point, std::int64_t num_skipped) {
   QUIRE_CHECK(child.blocks.empty() && !child.num_cached_blocks, "a new child has no blocks");
   const std::int64_t num_full = tokens_.floor(point.num_computed);
@@ -235,8 +237,8 @@ void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const Fo
   if (options_.enable_caching) child.num_cached_blocks = static_cast<std::uint32_t>(num_full);
   if (num_full == end) return;
   child.shared_block = static_cast<std::uint32_t>(num_full);
-  // The parent marks the block too if it may still write to it. The sequence that writes first takes the copy, the other one keeps the
-  // block.
+  // If the parent may still write to the last block, it is a shared block of the parent too. The sequence that writes first gets a copy;
+  // the other one keeps the block.
   if (tokens_.floor(point.parent_next) <= num_full) parent.shared_block = child.shared_block;
 }
 

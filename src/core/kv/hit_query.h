@@ -1,5 +1,5 @@
 #pragma once
-// One search for a cached prefix in a bucket: cache groups of equal spec, which all hit or all miss.
+// One search for a cached prefix in a bucket: the cache groups of equal spec. A block is a hit only if all of them have it.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -13,17 +13,17 @@
 
 namespace quire {
 
-// KvCoordinator creates it, and find() of one attention kind fills it. It reads the pool and takes nothing. The next allocation may evict
-// found blocks, so a hit must be attached before anything else is allocated.
+// KvCoordinator creates a query, and find() of one kind of attention fills it. The query reads the pool and takes no blocks. The next
+// allocation may evict found blocks, so a hit must be attached before any other allocation.
 class HitQuery {
  public:
   struct Limits {
-    std::int64_t max_tokens = 0;  // limit of the hit
-    std::int64_t alignment = 0;   // the hit's tokens are a multiple of this
-    bool use_eagle = false;       // drop the last block, because the drafter needs it computed again
+    std::int64_t max_tokens = 0;  // maximum length of the hit
+    std::int64_t alignment = 0;   // the length of the hit in tokens is a multiple of this
+    bool use_eagle = false;       // drop the last block, because the draft model needs it computed again
   };
 
-  // Writes hits[group] for each group of the bucket. `found` has room for one block per group of the bucket.
+  // Writes the result to hits[group] for each group of the bucket. `found` has room for one block per group of the bucket.
   HitQuery(const BlockPool& pool, const BlockHashList& hashes, std::span<const std::uint32_t> groups, const Limits& limits,
            std::span<std::vector<BlockId>> hits, std::span<BlockId> found)
       : limits_(limits), pool_(pool), hashes_(hashes), groups_(groups), hits_(hits), found_(found) {
@@ -31,13 +31,13 @@ class HitQuery {
   }
 
   [[nodiscard]] const Limits& limits() const { return limits_; }
-  // Returns whether a hit of so many blocks respects the alignment.
+  // Returns whether a hit of `num_blocks` blocks has an aligned length.
   [[nodiscard]] bool aligned(const TokensPerBlock& tokens, std::int64_t num_blocks) const {
     return tokens.size() == limits_.alignment || num_blocks * tokens.size() % limits_.alignment == 0;
   }
   [[nodiscard]] std::int64_t num_hashed() const { return static_cast<std::int64_t>(hashes_.size()); }
 
-  // Returns whether every group has a block with the hash of block `index`. put() and append() then take these blocks.
+  // Returns whether every group has a block with the hash of block `index`. If so, put() or append() adds these blocks to the hit.
   [[nodiscard]] bool look_up(std::int64_t index) {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       const auto block = pool_.find_cached({hashes_[static_cast<std::size_t>(index)], groups_[i]});
@@ -47,7 +47,7 @@ class HitQuery {
     return true;
   }
 
-  // Returns the length of the hit lists, which is the same for all groups of the bucket.
+  // Returns the length of the hit in blocks, which is the same for all groups of the bucket.
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(hits_[groups_[0]].size()); }
   void assign_null(std::int64_t num_blocks) {
     QUIRE_CHECK(num_blocks >= 0, "the length of a list is not negative");

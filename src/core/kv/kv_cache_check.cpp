@@ -1,5 +1,5 @@
-// Checks a configuration before the first request: vLLM's assertions in the managers and coordinators. Called by CoreConfig::validate() and
-// when a manager is made. vLLM stops with an AssertionError; here the error names the field.
+// Checks a configuration before the first request, as vLLM's assertions in the managers and coordinators do. Called by
+// CoreConfig::validate() and when a manager is made. vLLM stops with an AssertionError; here the error names the field.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ Result<void> check_kind(const LayerKvSpec& spec, std::uint32_t block_size, const
   return {};
 }
 
-// Checks limits that only the search for prefixes imposes.
+// Checks limits that apply only with prefix caching.
 Result<void> check_cached(const KvCacheConfig& config, const KvCacheOptions& options, std::size_t group, bool one_block_size) {
   const LayerKvSpec& spec = config.groups[group].spec;
   const std::string field = group_name(group);
@@ -53,7 +53,7 @@ Result<void> check_cached(const KvCacheConfig& config, const KvCacheOptions& opt
     return unsupported(field, "prefix caching with context parallelism needs full attention", "turn prefix caching off or use one rank");
   if (is_chunked && options.use_eagle)
     return unsupported(field, "chunked local attention cannot be combined with EAGLE", "turn one of them off");
-  // The search looks one block past the end of a hit for the block that EAGLE drops. States are not searched this way.
+  // Where EAGLE drops a block only once, the search looks one block past the end of the hit. It does not support states.
   if (std::holds_alternative<MambaSpec>(spec) && options.use_eagle && options.rules.eagle_drops_once)
     return unsupported(field, "states cannot be combined with EAGLE if EAGLE drops a block only once", "turn prefix caching or EAGLE off");
   if ((is_chunked || (is_window && options.use_eagle)) && !one_block_size)

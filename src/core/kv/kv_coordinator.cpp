@@ -1,6 +1,6 @@
-// One search over all cache groups. KvCacheManager::find_prefix() calls it on the core's thread for each attempt of an admission. A hit
-// must suit every group: its length is a multiple of all block sizes. A bucket that finds less shortens it for the others, which are then
-// searched again.
+// Searches all cache groups for a prefix. KvCacheManager::find_prefix() calls find() on the core's thread for each attempt to admit a
+// request. A hit must suit every group: its length is a multiple of all block sizes. If a bucket finds a shorter hit, the other buckets are
+// searched again with this limit.
 #include "core/kv/kv_coordinator.h"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
     else
       buckets_.push_back({.groups = {group}, .is_full = is_full_attention(spec)});
   }
-  // Full attention comes first: its hit is the longest, and the others only shorten it.
+  // Full attention comes first: its hit is the longest, and the other buckets only shorten it.
   std::vector<Bucket> others;
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
   std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });
@@ -79,7 +79,7 @@ std::int64_t KvCoordinator::find(std::span<const BlockHash> hashes, std::int64_t
   longest_found_ = 0;
   if (buckets_.size() <= 1) return buckets_.empty() ? 0 : find_in(buckets_.front(), hashes, max_tokens);
   if (eagle_drops_once_) return find_dropping_once(hashes, max_tokens);
-  // A single pass suffices for full attention and one other bucket. A second pass would let EAGLE drop another block.
+  // One pass suffices for full attention and one other bucket. In a second pass EAGLE would drop another block.
   const bool single_pass = buckets_.size() == 2 && buckets_.front().is_full;
   std::int64_t num_tokens = max_tokens;
   for (bool first = true;; first = false) {
@@ -121,7 +121,8 @@ std::int64_t KvCoordinator::find_dropping_once(std::span<const BlockHash> hashes
   return num_tokens;
 }
 
-// Each bucket drops its block at the end of the hit. It searches one block further, so that the hit need not become shorter.
+// Each bucket drops a block at the end of the hit only once per length of the hit. A bucket that drops a block searches one block further,
+// so that the hit need not become shorter.
 std::int64_t KvCoordinator::pass_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens) {
   for (Bucket& bucket : buckets_) {
     if (bucket.is_full && bucket.num_hit_tokens >= 0) {

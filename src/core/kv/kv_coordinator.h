@@ -1,7 +1,7 @@
 #pragma once
-// The managers of all cache groups, and the search for a prefix that suits all of them. The rules are vLLM V1's kv_cache_coordinator
-// (v0.19.0). Without caching nothing is searched. One group is searched alone. Several groups are searched in buckets of equal spec, until
-// no bucket shortens the hit any more.
+// Owns the managers of all cache groups, and searches for a prefix that suits all of them. The rules are vLLM V1's kv_cache_coordinator
+// (v0.19.0). Without caching, nothing is searched. A single group is searched once. Several groups are searched in buckets of equal spec,
+// until no bucket shortens the hit any more.
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -23,13 +23,13 @@ using AnyGroupManager = std::variant<FullAttentionManager, SinkFullAttentionMana
 
 class KvCoordinator {
  public:
-  // Reserves the sinks' blocks in the pool, group by group.
+  // Reserves the blocks of attention sinks in the pool, group by group.
   KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& options, BlockPool& pool);
 
   [[nodiscard]] std::size_t num_groups() const { return managers_.size(); }
   [[nodiscard]] std::uint32_t block_size(std::uint32_t group) const;
 
-  // Calls use(manager of group g, g) for each group in order.
+  // Calls use(manager of group g, g) for each group, in order.
   template <class Use>
   void each(Use use) {
     for (std::size_t group = 0; group < managers_.size(); ++group)
@@ -41,18 +41,18 @@ class KvCoordinator {
       std::visit([&](const auto& manager) { use(manager, group); }, managers_[group]);
   }
 
-  // Returns the tokens of the longest hit. Its blocks are in hits() until the next call.
+  // Returns the length of the longest hit in tokens. hits() returns its blocks until the next call.
   std::int64_t find(std::span<const BlockHash> hashes, std::int64_t max_tokens);
   [[nodiscard]] std::span<const std::vector<BlockId>> hits() const { return hits_; }
-  // Returns the tokens of the longest hit of a single bucket in the last search.
+  // Returns the length in tokens of the longest hit that any single bucket had in the last search. Set only with eagle_drops_once.
   [[nodiscard]] std::int64_t longest_found() const { return longest_found_; }
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [pool, hash_block_size, use_eagle, eagle_drops_once, managers, buckets, alignment, longest_found, hits, found] =
         self;
-    // Kinds add only sizes from the configuration, and the hashes cached in a step until the next one begins.
+    // Derived managers add only sizes from the configuration, and the hashes that were cached in the current step.
     static_assert(sizeof(FullAttentionManager) == sizeof(GroupManager) && sizeof(CrossAttentionManager) == sizeof(GroupManager));
     static_assert(sizeof(SlidingWindowManager) == sizeof(GroupManager) + 8 && sizeof(ChunkedLocalManager) == sizeof(SlidingWindowManager));
     static_assert(sizeof(MambaManager) == sizeof(GroupManager) + 24 + sizeof(HashSet));
@@ -63,11 +63,12 @@ class KvCoordinator {
   }
 
  private:
-  // Groups of layers with equal specs. They always hit the same blocks, so one search writes the lists of all of them.
+  // Groups of layers with equal specs. A search finds a block only if all of these groups have it, so one search fills the lists of all of
+  // them.
   struct Bucket {
     std::vector<std::uint32_t> groups;
     bool is_full = false;
-    // State of one search in which EAGLE drops its block once.
+    // State of a search in which EAGLE drops a block only once.
     std::int64_t num_hit_tokens = -1;  // -1: not searched yet
     bool has_dropped = false;
   };
@@ -77,10 +78,10 @@ class KvCoordinator {
     return find_in(bucket, hashes, max_tokens, use_eagle_);
   }
   std::int64_t find_in(const Bucket& bucket, std::span<const BlockHash> hashes, std::int64_t max_tokens, bool drops);
-  // The search of vLLM 0.32.0, for groups of one block size.
+  // The search of vLLM 0.32.0, for groups of equal block size.
   std::int64_t find_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens);
   std::int64_t pass_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens);
-  // Runs one pass over the buckets. Each bucket is limited by the hit that earlier buckets left. Full attention is searched only in the
+  // Searches each bucket once. Each bucket is limited by the hit that the buckets before it left. Full attention is searched only in the
   // first pass.
   std::int64_t pass(std::span<const BlockHash> hashes, std::int64_t max_tokens, bool first);
   void truncate_full_hits(std::int64_t num_tokens);

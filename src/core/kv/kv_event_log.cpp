@@ -9,7 +9,8 @@
 namespace quire {
 namespace {
 
-// vLLM's iteration over the items of a request. Unlike the hasher's, it starts at the first item for every event.
+// Collects the multimodal items of each block for events. Unlike the block hashes, each event starts at the first item of the request, as
+// in vLLM.
 class EventItems {
  public:
   explicit EventItems(const RequestContent& content) : features_(content.multimodal) {}
@@ -26,7 +27,7 @@ class EventItems {
 
  private:
   std::span<const MultimodalFeature> features_;
-  std::size_t at_ = 0;  // first item that may reach into the next block
+  std::size_t at_ = 0;  // index of the first item that may overlap the next block
 };
 
 std::optional<KvExtraKeys> extra_keys(const RequestContent& content, EventItems& items, std::size_t block, std::uint32_t block_size) {

@@ -14,19 +14,19 @@
 
 namespace quire {
 
-// Blocks of a sequence that became findable in one call.
+// The blocks of a sequence that got their hashes in one call.
 struct StoredBlocks {
   std::span<const BlockId> blocks;  // blocks[i] is block first_block + i of the sequence; null blocks have no hash
-  BlockHashList names;              // block hashes of the sequence, from its start
+  BlockHashList names;              // block hashes of the sequence, from its first block on
   std::uint32_t first_block = 0;
-  std::uint32_t block_size = 0;  // tokens
+  std::uint32_t block_size = 0;  // in tokens
   std::uint32_t group = 0;
   const RequestContent& content;
   std::int64_t lora_id = 0;  // reported if the content has a LoRA adapter
 };
 
-// The pool and the managers append events in order of occurrence; each outcome takes them. The log grows without limit if events are
-// enabled and no caller takes outcomes.
+// The pool and the managers append events in order of occurrence; each StepOutcome takes them. The log grows without limit if events are
+// enabled and no caller takes them.
 class KvEventLog {
  public:
   KvEventLog(bool enabled, std::uint32_t hash_bytes) : enabled_(enabled), hash_bytes_(hash_bytes) {
@@ -44,7 +44,7 @@ class KvEventLog {
   // Moves all events to the end of `out`.
   void take(std::vector<KvEvent>& out);
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [enabled, hash_bytes, events] = self;

@@ -1,9 +1,9 @@
-// The list of an aligned sequence, before and after a step of two blocks (R: a running state; x, y, z: speculative blocks; .: null):
+// The list of an aligned sequence, before and after a step of two blocks (R: running state; x, y, z: speculative blocks; .: null):
 //   . . . R x y    ->    . . . R . y x z
-// The last num_speculative blocks are speculative, and the block before them holds the state. Speculative blocks before the new state move
-// to the end; y stays and becomes the state; at most one new block (z) is taken. The old R is copied from in this step and released in the
-// next step but one. Called like every manager (group_manager.cpp). The worker copies the old state into the new one in the step in which
-// the list changes, so the old block must not be released before that step has run.
+// The last num_speculative blocks are speculative, and the block before them is the running state. Speculative blocks before the new state
+// move to the end: x moves, y stays and becomes the state. At most one new block (z) is taken. The worker copies the old state R into the
+// new state in the step in which the list changes. R is therefore released only when that step has run, two steps later. This manager is
+// called like every manager (group_manager.cpp).
 #include "core/kv/mamba_manager.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::int64_t MambaManager::aligned_needed(const GroupBlockList& list, const Grou
   const auto held = static_cast<std::int64_t>(hit.size() + list.blocks.size());
   std::int64_t fresh = aligned_size(demand.num_main_model_tokens) - held;
   if (fresh > 0) fresh = list.has_running_state ? 1 : 1 + num_speculative_;
-  return fresh + num_unreferenced(hit);  // negative if draft tokens were rejected: it reduces the count of other groups, as in vLLM
+  return fresh + num_unreferenced(hit);  // negative if draft tokens were rejected; this reduces the sum over all groups, as in vLLM
 }
 
 void MambaManager::allocate(GroupBlockList& list, const GroupDemand& demand) {
@@ -55,7 +55,7 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
   track(list);
   const auto old_size = static_cast<std::int64_t>(list.blocks.size());
   const std::int64_t size = aligned_size(demand.num_main_model_tokens);
-  // vLLM stops if the list would have to shrink. With rejected draft tokens there is simply nothing to add.
+  // vLLM stops if the list would have to shrink. After draft tokens were rejected, the list is already long enough.
   if (size <= old_size) return;
   QUIRE_CHECK(!list.has_running_state || old_size > num_speculative_, "a running state comes before its speculative blocks");
   if (list.has_running_state)

@@ -1,6 +1,6 @@
-// A block has no hash or one; insert sets it, remove and clear delete it. A bucket keeps the order of insertion, so the first match is the
-// block that was inserted first. The block pool owns the index and searches it once per block of each looked-up prompt. A find therefore
-// allocates nothing and compares keys only within one chain.
+// A block has one key or none: insert() sets it, remove() and clear() delete it. A bucket keeps the order of insertion, so the first match
+// is the block that was inserted first. The block pool owns the index and searches it once per block of each looked-up prompt. find()
+// therefore allocates nothing and compares keys only within one chain.
 #include "core/kv/prefix_index.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ BlockKey PrefixIndex::name_of(BlockId block) const {
   return {std::span(hashes_).subspan(std::size_t{block.value} * max_hashes_, entry.num_hashes), entry.group};
 }
 
-// Compares the last hash first. It is chained over the others, so it differs if any of them does, unless a test invents hashes.
+// Compares the last hash first. Each hash depends on the hashes before it, so the last one differs if any differs. The others are compared
+// only because tests use invented hashes.
 bool PrefixIndex::matches(std::uint32_t block, const BlockKey& name) const {
   QUIRE_CHECK(name.hashes.size() <= max_hashes_, "a block key has at most as many hashes as its group");
   const BlockHash* hashes = &hashes_[std::size_t{block} * max_hashes_];
@@ -119,7 +120,7 @@ std::vector<PrefixIndex::CachedEntry> PrefixIndex::to_entries(std::vector<BlockH
   return all;
 }
 
-// Inserts chain by chain, each from its first block. If a block then follows another block than its `previous`, the input is invalid.
+// Inserts chain by chain, each from its first block. Returns false if a block does not follow its `previous` afterwards.
 bool PrefixIndex::assign(std::span<const CachedEntry> all, std::span<const BlockHash> hashes, bool replaced) {
   clear();
   std::vector<std::size_t> first_hash;

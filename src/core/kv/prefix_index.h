@@ -1,7 +1,7 @@
 #pragma once
-// Maps a block hash to the block with its content. Several blocks may have one hash, if requests computed the same prefix at the same time;
-// the one inserted first is found. Chains run through arrays indexed by block id over a fixed number of buckets, so nothing is allocated
-// after construction.
+// Maps a block hash to the block with this content. Several blocks may have the same hash, if requests computed the same prefix at the same
+// time; find() returns the block that was inserted first. A hash table with chains through arrays indexed by block id. It has a fixed
+// number of buckets, so nothing is allocated after construction.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,8 +13,8 @@
 
 namespace quire {
 
-// The key of a cached block: the hashes of the hash blocks that it spans, and its cache group. There is one hash unless the group's blocks
-// are larger than the hash block size. A view. vLLM concatenates the hashes and appends the group as four big-endian bytes.
+// The key of a cached block: its cache group and the hashes of its hash blocks. The key has one hash unless the group's blocks are larger
+// than the hash block size. A view. vLLM concatenates the hashes and appends the group as four big-endian bytes.
 struct BlockKey {
   std::span<const BlockHash> hashes;
   std::uint32_t group = 0;
@@ -23,10 +23,11 @@ struct BlockKey {
   BlockKey(const BlockHash& hash, std::uint32_t cache_group = 0) : hashes(&hash, 1), group(cache_group) {}  // NOLINT: a hash is a key
 };
 
-// Chained, not open addressing: an evicted block is removed by its id in O(1), without a tombstone that would slow later searches.
+// Uses chains instead of open addressing: an evicted block is removed by its id in O(1), without a tombstone that would slow down later
+// searches.
 class PrefixIndex {
  public:
-  // Keys have at most max_hashes hashes; all keys of a group have equally many.
+  // A key has at most max_hashes hashes. All keys of a group have the same number of hashes.
   explicit PrefixIndex(std::uint32_t num_blocks, std::uint32_t max_hashes = 1);
 
   // Returns the number of blocks that have a hash.
@@ -37,11 +38,11 @@ class PrefixIndex {
   }
   // Returns the key of a block that has one; valid until the block is removed.
   [[nodiscard]] BlockKey name_of(BlockId block) const;
-  // Returns its last hash, which stands for all hashes before it because they are chained.
+  // Returns the last hash of the block's key. It depends on the hashes before it, so it identifies the block.
   [[nodiscard]] const BlockHash& hash_of(BlockId block) const { return name_of(block).hashes.back(); }
 
   [[nodiscard]] std::optional<BlockId> find(const BlockKey& name) const;
-  // Returns all blocks that have a hash; blocks of equal keys in order of insertion.
+  // Returns all blocks that have a hash. Blocks with equal keys are in order of insertion.
   [[nodiscard]] std::vector<BlockId> to_vector() const;
   void insert(const BlockKey& name, BlockId block);
   void remove(BlockId block);
@@ -49,18 +50,18 @@ class PrefixIndex {
   // Stops the program if a chain is broken or a key is in a wrong chain.
   void check_invariants() const;
 
-  // A cached block, and the block before it in its chain (kEnd: none), which gives the order of insertion without a walk.
+  // A cached block, and the block before it in its chain (kEnd: none), which saves the order of insertion.
   struct CachedEntry {
-    static constexpr bool kIsRaw = true;  // no padding: stored as raw bytes
+    static constexpr bool kIsRaw = true;  // has no padding: stored as raw bytes
     std::uint32_t block = 0, previous = 0, group = 0, num_hashes = 0;
   };
-  // Returns the cached blocks by id, and fills `hashes` with their hashes, concatenated. If the hashes will be replaced, sharing a chain
-  // means nothing: `previous` is then the previous block with the same key.
+  // Returns the cached blocks by id, and fills `hashes` with their hashes, concatenated. If `replaced`, the hashes will be replaced by
+  // others, which changes the chains: `previous` is then the previous block with the same key.
   [[nodiscard]] std::vector<CachedEntry> to_entries(std::vector<BlockHash>& hashes, bool replaced) const;
-  // Makes these the only cached blocks. Returns false if they contradict each other; the index is then unusable.
+  // Replaces the content by these blocks. Returns false if they contradict each other; the index is then unusable.
   [[nodiscard]] bool assign(std::span<const CachedEntry> all, std::span<const BlockHash> hashes, bool replaced);
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [max_hashes, entries, hashes, buckets, size] = self;
@@ -90,13 +91,13 @@ class PrefixIndex {
     return (name.hashes.back().prefix() + name.group * 0x9E3779B97F4A7C15ULL) & (buckets_.size() - 1);
   }
   [[nodiscard]] bool matches(std::uint32_t block, const BlockKey& name) const;
-  // Returns the block before it in its chain, or the previous one with the same key; kEnd: none.
+  // Returns the previous block in the chain of `block`; with `same_key`, the previous block with the same key. Returns kEnd if none exists.
   [[nodiscard]] std::uint32_t previous_of(std::uint32_t block, bool same_key) const;
 
   std::uint32_t max_hashes_;
   std::vector<Entry> entries_;
-  std::vector<BlockHash> hashes_;  // max_hashes_ per block
-  std::vector<Bucket> buckets_;    // a power of two, at least twice the number of blocks
+  std::vector<BlockHash> hashes_;  // max_hashes_ entries per block
+  std::vector<Bucket> buckets_;    // the size is a power of two, more than twice the number of blocks
   std::uint32_t size_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// A block is followed or not. on_allocated follows a sample of blocks. on_evicted ends this with an event, reset without one. Accesses do
-// not change the state. The block pool calls it in the middle of a step. Everything is off, at no cost, unless
-// ReportOptions::kv_metrics_sample is set.
+// on_allocated() starts to follow a sample of blocks. on_evicted() ends the sample of a block with an event, reset() without an event.
+// Accesses do not change whether a block is followed. The block pool calls these functions during a step. Without
+// ReportOptions::kv_metrics_sample, they do nothing.
 #include "core/kv/residency.h"
 
 #include <algorithm>

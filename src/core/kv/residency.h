@@ -1,5 +1,5 @@
 #pragma once
-// Measures how long blocks live in the cache, on a random sample of them. The rules are vLLM V1's KVCacheMetricsCollector (v0.19.0). The
+// Measures how long blocks stay in the cache, on a random sample of blocks. The rules are vLLM V1's KVCacheMetricsCollector (v0.19.0). The
 // caller supplies the clock and the random numbers.
 #include <array>
 #include <cstdint>
@@ -11,40 +11,40 @@
 
 namespace quire {
 
-// A block is sampled when it is allocated, from the seed of the call, so equal calls sample equal blocks.
+// Decides at a block's allocation, from the seed of the call, whether the block is sampled. Equal calls therefore sample equal blocks.
 class KvResidency {
  public:
-  // `sample_rate` is the share of allocations that are sampled, in [0, 1]; 0 turns everything off and takes no memory. Without
-  // `makes_events` blocks are sampled, but no events are queued.
+  // `sample_rate` is the share of allocated blocks that are sampled, in [0, 1]; 0 turns the measurement off and takes no memory. Without
+  // `makes_events`, blocks are sampled but no events are queued.
   KvResidency(std::uint32_t num_blocks, double sample_rate, bool makes_events = true);
 
-  // Sets the time of the calls that follow (any monotonic clock, ns) and the seed of their draws.
+  // Sets the time of the following calls (any monotonic clock, ns) and the seed of their random numbers.
   void begin(std::int64_t now_ns, std::uint64_t random);
 
   void on_allocated(BlockId block);
-  // One more request takes the block.
+  // Records that one more request uses the block.
   void on_accessed(BlockId block);
-  // The block is taken for new content, or its hash is forgotten.
+  // Called when the block is taken for new content or its hash is removed.
   void on_evicted(BlockId block);
-  // The cache was reset: no block is followed any more, and pending events are lost, as in vLLM.
+  // Called when the cache is reset. Stops following all blocks and drops pending events, as vLLM does.
   void reset();
 
   // Moves the events since the last call to the end of `out`, in order of eviction.
   void take_events(std::vector<KvEvictionEvent>& out);
 
-  // Times at which a followed block was taken and used, for comparisons and tests.
+  // Times at which a followed block was allocated and used, for comparisons and tests.
   struct Followed {
     BlockId block;
     std::int64_t birth_ns = 0, last_access_ns = 0;
-    std::vector<std::int64_t> accesses_ns;  // the most recent ones, oldest first
+    std::vector<std::int64_t> accesses_ns;  // the most recent accesses, oldest first
   };
   [[nodiscard]] std::vector<Followed> followed() const;
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [sample_rate, makes_events, now_ns, random, lifetimes, events] = self;
-    // `random` need not be saved, because a seed is set before blocks are taken.
+    // `random` need not be saved, because each call sets a seed before blocks are taken.
     const std::size_t num_lifetimes = lifetimes.size();
     form(now_ns, lifetimes, events);
     form.expect(lifetimes.size() == num_lifetimes, "each block has a record if residency is sampled");
@@ -61,7 +61,7 @@ class KvResidency {
     }
 
     bool followed = false;
-    std::uint32_t num_accesses = 0;  // in total; the last kNumAccesses are kept
+    std::uint32_t num_accesses = 0;  // total number; only the last kNumAccesses times are kept
     std::int64_t birth_ns = 0;
     std::int64_t last_access_ns = 0;
     std::array<std::int64_t, kNumAccesses> accesses_ns{};  // a ring buffer

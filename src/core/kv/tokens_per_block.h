@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Nearly all block sizes are powers of two, and the scheduler converts several times per request and step. A shift then replaces a
+// Nearly all block sizes are powers of two, and the scheduler converts several times per request and step, so a shift replaces the
 // division.
 class TokensPerBlock {
  public:
@@ -25,7 +25,7 @@ class TokensPerBlock {
 
  private:
   std::int64_t size_;
-  int shift_;  // size is 2^shift; -1: it is not a power of two
+  int shift_;  // size is 2^shift; -1 if size is not a power of two
 };
 
 }  // namespace quire

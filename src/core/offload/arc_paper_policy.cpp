@@ -1,9 +1,10 @@
-// A key is nowhere or in one of T1, T2, B1, B2. L1 is T1 and B1, L2 is T2 and B2. With c slots, L1 has at most c keys, both at most 2c.
-//   insert        nowhere -> T1; B1, B2 -> T2, after the target has moved
+// A key is in no list or in one of T1, T2, B1, B2. L1 is T1 and B1 together, L2 is T2 and B2 together. With c slots, L1 has at most c keys,
+// and both lists together have at most 2c.
+//   insert        no list -> T1; B1, B2 -> T2, after the target has changed
 //   use           T1, T2 -> the newest of T2
-//   evict         T1 -> B1, or nowhere if T1 is all of L1 and L1 is full; T2 -> B2
-//   remove        T1, T2 -> nowhere
-// A ghost is forgotten if a key from nowhere would make L1, or both lists together, too large.
+//   evict         T1 -> B1, or no list if T1 is all of L1 and L1 is full; T2 -> B2
+//   remove        T1, T2 -> no list
+// A ghost is forgotten if a new key would make L1, or both lists together, too large.
 #include "core/offload/arc_paper_policy.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ bool ArcPaperPolicy::evict(std::uint32_t count, std::span<const OffloadKey> inco
   return true;
 }
 
-// Cases II to IV of the figure; case I is use().
+// Implements cases II to IV of figure 4; case I is use().
 void ArcPaperPolicy::admit(const OffloadKey& key, bool is_full, std::vector<std::uint32_t>& slots) {
   const std::uint32_t ghost = ghosts_.find(key);
   const bool is_back = ghost != kNoIndex;
@@ -53,7 +54,8 @@ void ArcPaperPolicy::move_target(GhostKeys::List hit) {
     target_t1_size_ = std::max(target_t1_size_ - std::max(1.0, b1 / b2), 0.0);
 }
 
-// Makes room for a key from nowhere. Returns false if L1 is full of resident keys, one of which is then evicted without a ghost.
+// Forgets a ghost if a new key would make the lists too large. Returns false if L1 is full of resident keys: one of them is then evicted
+// without leaving a ghost.
 bool ArcPaperPolicy::evict_ghost_if_full() {
   if (size_of_l1() == num_slots_) {
     if (ghosts_.size(GhostKeys::List::b1) == 0) return false;
@@ -74,7 +76,7 @@ std::uint32_t ArcPaperPolicy::take_oldest(bool prefers_t1, bool leaves_ghost) {
   return slot;
 }
 
-// The paper has no such call. The call is not a request, so the target stays.
+// The paper has no such operation. It is not a request for the block, so the target does not change.
 void ArcPaperPolicy::insert_oldest(std::uint32_t slot) {
   ghosts_.forget(keys_.key_of(slot));
   evict_ghost_if_full();

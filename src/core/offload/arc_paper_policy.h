@@ -1,7 +1,7 @@
 #pragma once
 // Adaptive replacement as in the paper: N. Megiddo, D. S. Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003, figure 4.
-// vLLM's variant (arc_policy.h) differs in the effect of a returning ghost, in when the target moves, and in which block is evicted. A
-// block in transfer cannot be evicted: the policy takes the next block of its list, or one of the other list.
+// vLLM's variant (arc_policy.h) differs in the effect of a returning ghost, in when the target changes, and in which block is evicted. A
+// block in transfer cannot be evicted: the policy then evicts the next block of the same list, or one of the other list.
 #include "core/offload/ghost_keys.h"
 #include "core/offload/key_index.h"
 #include "core/offload/slot_queues.h"
@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// The ledger calls it on the core's thread. evict() announces the list of each new key: the paper decides this before it makes room, and
-// the ledger inserts the keys afterwards.
+// The ledger calls it on the core's thread. evict() decides the list of each incoming key, as the paper does before it makes room; the
+// ledger inserts the keys afterwards.
 class ArcPaperPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.
@@ -26,7 +26,7 @@ class ArcPaperPolicy final : public EvictionPolicy {
   void set_evictable(std::uint32_t slot, bool evictable) override { queues_.set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
 
-  // Assumes the present state: later uses may still save one of these slots.
+  // Based on the current state: if a slot is used later, it may not be evicted.
   void append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const override;
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return queues_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return queues_.num_resident(); }
@@ -48,7 +48,8 @@ class ArcPaperPolicy final : public EvictionPolicy {
   const KeyIndex& keys_;
   SlotQueues queues_;
   GhostKeys ghosts_;
-  // In slots, 0 to num_slots. A real number, because steps may be fractions if one ghost list is much longer.
+  // In slots, from 0 to num_slots. A floating-point number, because the target can change by fractions if one ghost list is much longer
+  // than the other.
   double target_t1_size_ = 0;  // p in the paper
 };
 

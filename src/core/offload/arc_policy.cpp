@@ -1,8 +1,8 @@
-// A key is nowhere or in one of T1, T2, B1, B2.
-//   insert        nowhere, B1, B2 -> T1
-//   touch         T1, ready -> T2; else to the newest end of its list; in B1 and B2 this moves the target
-//   evict         T1 -> B1, T2 -> B2; the oldest of a full B1 or B2 -> nowhere
-//   remove        T1 -> nowhere (T2 has ready blocks only)
+// A key is in no list or in one of T1, T2, B1, B2.
+//   insert        no list, B1, B2 -> T1
+//   touch         T1, ready -> T2; else to the newest end of its list; in B1 and B2 this also changes the target
+//   evict         T1 -> B1, T2 -> B2; the oldest of a full B1 or B2 -> no list
+//   remove        T1 -> no list (T2 contains only ready blocks)
 #include "core/offload/arc_policy.h"
 
 #include <algorithm>
@@ -56,8 +56,8 @@ void ArcPolicy::touch_missing(const OffloadKey& key) {
   ghosts_.touch(entry);
 }
 
-// vLLM picks slots one by one: from T1 until its size minus the picks is below the target or T1 has no evictable slot, then only from T2.
-// The number of picks from T1 is therefore known in advance.
+// vLLM picks slots one by one: from T1 until the size of T1 minus the picks is below the target or T1 has no evictable slot, then only from
+// T2. The number of slots picked from T1 can therefore be computed in advance.
 bool ArcPolicy::evict(std::uint32_t count, std::span<const OffloadKey> /*incoming*/, std::vector<std::uint32_t>& slots) {
   QUIRE_CHECK(target_t1_size_ >= 0.0 && target_t1_size_ <= num_slots_, "the target size of T1 does not exceed the tier");
   const auto target = static_cast<std::uint32_t>(target_t1_size_);

@@ -1,7 +1,7 @@
 #pragma once
-// vLLM's variant of adaptive replacement. T1 holds blocks that were used once, T2 blocks that were used again. B1 and B2 remember keys that
-// were evicted from T1 and T2, and a use of such a key moves the target size of T1. Unlike in the paper, every new block enters T1, even
-// one that B1 or B2 remembers, and one eviction never returns from T2 to T1.
+// vLLM's variant of adaptive replacement. T1 contains blocks that were used once, T2 blocks that were used again. B1 and B2 contain keys
+// that were evicted from T1 and T2; a use of such a key changes the target size of T1. Unlike in the paper, every new block enters T1, even
+// if its key is in B1 or B2, and one call of evict() never evicts from T1 again after it has evicted from T2.
 #include "core/offload/ghost_keys.h"
 #include "core/offload/key_index.h"
 #include "core/offload/recency_order.h"
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// The ledger calls it on the core's thread. Slots lie in two orders over shared links, so moving a slot allocates nothing.
+// The ledger calls it on the core's thread. Slots are in two orders with shared links, so moving a slot allocates nothing.
 class ArcPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.
@@ -41,7 +41,7 @@ class ArcPolicy final : public EvictionPolicy {
   RecencyLinks links_;
   RecencyOrder t1_;
   RecencyOrder t2_;
-  // By slot; meaningless for a slot that is not resident.
+  // By slot; undefined for a slot that is not resident.
   std::vector<std::uint8_t> in_t2_;
   GhostKeys ghosts_;
   double target_t1_size_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Keys that a policy has evicted and still remembers.
+// Ghosts: keys that a policy has evicted and still remembers.
 #include <cstdint>
 #include <vector>
 
@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// Owned by one policy. Each evicted key is in one of two lists of at most `capacity` keys, oldest first. Memory is fixed: the two lists
-// share entries for 2 * capacity keys.
+// Owned by one policy. Each ghost is in one of two lists of at most `capacity` keys, oldest first. The memory is fixed: both lists share
+// entries for 2 * capacity keys.
 class GhostKeys {
  public:
   enum class List : std::uint8_t { b1, b2 };
@@ -20,7 +20,7 @@ class GhostKeys {
   GhostKeys& operator=(const GhostKeys&) = delete;
 
   [[nodiscard]] std::uint32_t size(List list) const { return of(list).size(); }
-  // Returns kNoIndex for an unknown key, otherwise an entry for the two functions below.
+  // Returns the entry of the key for list_of() and touch(), or kNoIndex for an unknown key.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const { return index_.find(key); }
   [[nodiscard]] List list_of(std::uint32_t entry) const {
     QUIRE_CHECK(entry < list_of_.size(), "a queried entry exists");
@@ -28,10 +28,10 @@ class GhostKeys {
   }
   void touch(std::uint32_t entry);
 
-  // Makes the key the newest; it must be in neither list. A full list forgets its oldest key first.
+  // Adds the key as the newest of the list. It must be in neither list. A full list first forgets its oldest key.
   void push(List list, const OffloadKey& key);
   void forget(const OffloadKey& key);
-  // The list must not be empty.
+  // Requires a list that is not empty.
   void forget_oldest(List list) { drop(of(list).front()); }
 
   [[nodiscard]] std::vector<OffloadKey> keys(List list) const;

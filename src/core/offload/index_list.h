@@ -1,6 +1,6 @@
 #pragma once
-// A doubly linked list of indices of an array. The links lie in an array that lists with disjoint elements may share. The list does not own
-// the links, which must outlive it.
+// A doubly linked list of indices of an array. Lists without common elements may share one array of links. The list does not own the links,
+// which must outlive it.
 #include <cstdint>
 #include <span>
 
@@ -16,7 +16,7 @@ struct IndexLink {
   std::uint32_t next = kUnlinked;
 };
 
-// Each operation is O(1) and allocates nothing. Among lists that share links, an index is linked in at most one.
+// push, insert and remove are O(1) and allocate nothing. Among lists that share links, an index is in at most one list.
 class IndexList {
  public:
   explicit IndexList(std::span<IndexLink> links) : links_(links) {}
@@ -54,7 +54,7 @@ class IndexList {
     --size_;
   }
 
-  // Stops the program if the list cannot be walked in both directions.
+  // Stops the program if the links of the list are inconsistent.
   void check_invariants() const {
     std::uint32_t num_walked = 0, before = kNoIndex;
     for (std::uint32_t index = first_; index != kNoIndex; index = links_[index].next) {

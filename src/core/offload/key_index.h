@@ -1,5 +1,5 @@
 #pragma once
-// Finds the entry of a fixed array that carries a key; each key occurs once. Nothing is allocated after construction.
+// Finds the entry of a fixed array that has a given key. Each key occurs once. Nothing is allocated after construction.
 #include <cstdint>
 #include <vector>
 
@@ -9,16 +9,16 @@
 
 namespace quire {
 
-// Owned by the ledger (by slot), the reuse filter and the ghosts (by entry). Keys begin with digest bytes, so one multiplication spreads
-// them.
+// Owned by the ledger (entries are slots), the reuse filter and the ghosts. Keys begin with bytes of a digest, so one multiplication is a
+// sufficient hash.
 class KeyIndex final : public SlotKeys {
  public:
   explicit KeyIndex(std::uint32_t num_entries);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
-  // Returns kNoIndex if no entry carries the key.
+  // Returns the entry with this key, or kNoIndex if no entry has it.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const;
-  // Returns the key of an entry that carries one; valid until the entry is inserted again.
+  // Returns the key of an entry that has one; valid until the entry is inserted again.
   [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const override {
     QUIRE_CHECK(entry < keys_.size(), "the entry is in the index");
     return keys_[entry];

@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// vLLM's LRUCachePolicy: a touch makes a block the newest, even if it has not been stored yet.
+// vLLM's LRUCachePolicy. A touch makes a block the newest, even if the block is not completely stored yet.
 class LruPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.

@@ -1,15 +1,15 @@
 // States of a slot, and the only calls that change them:
 //   unread -> ready, free                   restore
-//   fresh -> storing                        prepare_store, lowest slot first, before any free one
-//   free -> storing                         prepare_store, the last freed first
+//   fresh -> storing                        prepare_store, the lowest slot first, before any free slot
+//   free -> storing                         prepare_store, the last freed slot first
 //   storing -> ready                        complete_store
 //   storing -> free                         complete_store without success
 //   ready -> loading -> ready               prepare_load, complete_load, once per load
 //   ready -> free                           prepare_store for other keys (eviction); discard
-//   storing -> lost                         prepare_store of a key given twice
+//   storing -> lost                         prepare_store of a key that is given twice
 // Storing, ready and loading slots are resident: they have a key and a position in the policy's order. Only ready slots are evictable. The
-// offloading connector, or a host through OffloadManager, calls it on one thread. Policies only order slots. The ledger ensures that no
-// slot in transfer is evicted: it marks evictable slots and checks what a policy returns, because policies may come from elsewhere.
+// offloading connector, or a host through OffloadManager, calls the ledger on one thread. A policy only orders slots and may come from a
+// user. The ledger therefore reports to the policy which slots are evictable, and checks that the policy does not evict a slot in transfer.
 #include "core/offload/offload_ledger.h"
 
 #include <fmt/core.h>
@@ -92,7 +92,7 @@ OffloadLedger::OffloadLedger(const OffloadOptions& options, std::unique_ptr<Reus
 
 std::uint32_t OffloadLedger::lookup(std::span<const OffloadKey> keys) {
   if (filter_) filter_->count(keys);
-  // A gap ends the search: blocks after it cannot be used without the missing block.
+  // The search ends at the first missing key: the blocks after it cannot be used without its block.
   std::uint32_t count = 0;
   for (const OffloadKey& key : keys) {
     const std::uint32_t slot = index_.find(key);
@@ -123,7 +123,7 @@ Result<void> OffloadLedger::complete_load(std::span<const OffloadKey> keys) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t slot = index_.find(keys[i]);
     if (slot == kNoIndex || ref_counts_[slot] <= 0) {
-      // Takes back the keys that were released so far, so that an error changes nothing.
+      // Restores the counts that were already changed, so that an error changes nothing.
       for (const OffloadSlot taken : slots_) ++ref_counts_[taken.value];
       return bad_key(i, "the key is not being loaded");
     }
@@ -177,7 +177,7 @@ void OffloadLedger::begin_prepare() {
   evicted_keys_.clear();
 }
 
-// Assigns slots to the first `count` of `keys_`. There must be room for them.
+// Assigns slots to the first `count` of `keys_`. Enough slots must be free.
 PreparedStore OffloadLedger::take_slots(std::uint32_t count) {
   QUIRE_CHECK(count <= num_free() && count <= keys_.size(), "there are enough free slots and keys");
   const std::span<const OffloadKey> all = keys_;
@@ -189,8 +189,8 @@ PreparedStore OffloadLedger::take_slots(std::uint32_t count) {
   return {.keys = all.first(count), .slots = slots_, .evicted = evicted_keys_, .left = all.subspan(count)};
 }
 
-// Makes room for leading keys of `keys_` and returns for how many. A policy only answers whether it can evict a given number, so bisection
-// finds the largest number. Each key is passed to only one successful evict().
+// Makes room for as many leading keys of `keys_` as possible and returns their number. A policy only answers whether it can evict a given
+// number of slots, so the largest number is found by bisection. Each key is passed to only one successful evict().
 std::uint32_t OffloadLedger::evict_as_many_as_possible() {
   const std::span<const OffloadKey> all = keys_;
   auto most = static_cast<std::uint32_t>(std::min<std::size_t>(all.size(), num_slots_));
@@ -205,7 +205,7 @@ std::uint32_t OffloadLedger::evict_as_many_as_possible() {
   return least;
 }
 
-// Returns false if there are more missing keys than slots.
+// Collects the keys without a slot in `keys_`. Returns false if more keys are missing than slots exist.
 bool OffloadLedger::collect_missing(std::span<const OffloadKey> keys) {
   for (const OffloadKey& key : keys) {
     if (index_.find(key) != kNoIndex) continue;
@@ -225,7 +225,7 @@ bool OffloadLedger::make_room(std::span<const OffloadKey> keys, std::uint32_t co
   return found;
 }
 
-// Appends to `evicted_keys_`. Returns false and changes nothing if there are not enough evictable slots.
+// Evicts `count` slots and appends their keys to `evicted_keys_`. Returns false and changes nothing if too few slots are evictable.
 bool OffloadLedger::evict(std::uint32_t count, std::span<const OffloadKey> incoming) {
   evicted_.clear();
   const bool found = policy_->evict(count, incoming, evicted_);
@@ -312,7 +312,7 @@ bool OffloadLedger::restore(OffloadSlot slot, const OffloadKey* key) {
 bool OffloadLedger::discard(const OffloadKey& key) {
   const std::uint32_t slot = index_.find(key);
   if (slot == kNoIndex || ref_counts_[slot] != 0) return false;
-  const OffloadKey gone = key;  // `key` may be a reference into the index
+  const OffloadKey gone = key;  // `key` may refer to memory of the index
   policy_->remove(slot);
   release(slot);
   add_event({&gone, 1}, true);
@@ -357,7 +357,7 @@ std::optional<std::int32_t> OffloadLedger::ref_count(const OffloadKey& key) cons
 
 std::vector<OffloadKey> OffloadLedger::resident_keys() const {
   std::vector<OffloadKey> keys;
-  // A former key of a slot is no longer in the index, or has another slot there.
+  // If a slot was freed, its former key is no longer in the index, or is there with another slot.
   for (std::uint32_t slot = 0; slot < num_taken_; ++slot)
     if (index_.find(index_.key_of(slot)) == slot) keys.push_back(index_.key_of(slot));
   return keys;

@@ -1,9 +1,9 @@
 #pragma once
-// Tracks which blocks a lower tier holds, in which slots, and which slots are being read or written. It moves no data. Decisions equal
-// vLLM's CPUOffloadingManager and FilterReusedOffloadingManager (v0.19.0): the same answers, slots and victims, in the same order.
+// Records which blocks a lower tier holds, in which slots, and which slots are being read or written. It moves no data. Decisions equal
+// vLLM's CPUOffloadingManager and FilterReusedOffloadingManager (v0.19.0): the same answers, slots and evicted blocks, in the same order.
 //
-// Two calls bracket a transfer: prepare_load .. complete_load, prepare_store .. complete_store. Blocks in between are not evicted. A store
-// must be completed even if its request is gone. One thread. prepare_store must not be given views that it returned itself.
+// A transfer has two calls: prepare_load and complete_load, or prepare_store and complete_store. Blocks are not evicted in between. A store
+// must be completed even if its request has ended. Not thread-safe. Do not pass views that prepare_store() returned to prepare_store().
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,55 +18,56 @@
 
 namespace quire {
 
-// Memory is fixed by num_slots, except for events. All calls are linear in their keys.
+// Memory is limited by num_slots, except for events. All calls are linear in their number of keys.
 class OffloadLedger {
  public:
-  // Errors: an option is out of range.
+  // Returns an error if an option is out of range.
   static Result<std::unique_ptr<OffloadLedger>> create(const OffloadOptions& options);
   OffloadLedger(const OffloadLedger&) = delete;
   OffloadLedger& operator=(const OffloadLedger&) = delete;
 
-  // Returns how many leading keys can be loaded without a gap. The reuse filter counts only this call.
+  // Returns how many leading keys can be loaded, up to the first missing one. Only this call counts for the reuse filter.
   std::uint32_t lookup(std::span<const OffloadKey> keys);
 
-  // Returns the keys' slots, which can be read until complete_load with the same keys. Valid until the next call. Error: a key cannot be
-  // loaded; then no key is held.
+  // Returns the keys' slots, which can be read until complete_load() with the same keys. The result is valid until the next call. Error: a
+  // key cannot be loaded; then no slot is reserved.
   Result<std::span<const OffloadSlot>> prepare_load(std::span<const OffloadKey> keys);
   // Ends a load. Error: a key is not being loaded; then nothing changes.
   Result<void> complete_load(std::span<const OffloadKey> keys);
 
-  // Marks the keys as used, the first one last: the end of a prefix is then evicted before its beginning.
+  // Marks the keys as used, from the last to the first, so that the end of a prefix is evicted before its beginning.
   void touch(std::span<const OffloadKey> keys);
-  // Called once for each admitted request, with the keys that it begins with. arc_paper and s3fifo count this call instead of touches.
+  // Called once for each admitted request, with the keys of its leading blocks. The policies arc_paper and s3fifo count this call instead
+  // of touch().
   void use(std::span<const OffloadKey> keys);
 
-  // Assigns slots to keys that have none. Evicts other keys, but never one of `keys`. nullopt: not all of them find room; then nothing
-  // changes. Keys should differ: a key given twice gets two slots, and the first one is lost permanently, as in vLLM.
+  // Assigns slots to the keys without one. Evicts other keys if needed, but none of `keys`. Returns nullopt and changes nothing if not all
+  // of them fit. The keys should differ: a key that is given twice gets two slots, and the first slot is lost permanently, as in vLLM.
   std::optional<PreparedStore> prepare_store(std::span<const OffloadKey> keys);
-  // Assigns slots to leading keys without one, as many as find room. Evicts neither a key of `keys` nor one of `kept`.
+  // Assigns slots to as many leading keys without one as fit. Evicts no key of `keys` or `kept`.
   PreparedStore prepare_store_of_leading(std::span<const OffloadKey> keys, std::span<const OffloadKey> kept);
-  // Ends the stores of the `keys` that are being stored: on success they can be loaded from now on, otherwise they are removed. Other keys
-  // are ignored.
+  // Ends the stores of those `keys` that are being stored. On success they can be loaded from now on; otherwise they are removed. Other
+  // keys are ignored.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
 
-  // Reports what a slot holds from an earlier run (OffloadOptions::restores), once per slot: nothing (null), or `key`, which can be loaded
-  // from now on. The key becomes the oldest resident one, so the most recently stored keys are reported first. Returns whether the key is
-  // taken. If the key is resident already, it is not taken and the slot is free. Nothing is stored in a slot before its report, and nothing
-  // is evicted before all reports.
+  // Reports what a slot contains from an earlier run (OffloadOptions::restores), once per slot: null for nothing, or `key`, which can be
+  // loaded from now on. The key becomes the oldest resident key, so the most recently stored keys must be reported first. Returns whether
+  // the key is used; a key that is already resident is not, and its slot is free. A slot is not used for stores before its report, and
+  // nothing is evicted before all reports.
   bool restore(OffloadSlot slot, const OffloadKey* key);
 
-  // Removes the key like an eviction. Returns false and changes nothing if the key is absent, being stored or being loaded.
+  // Removes the key, as an eviction does. Returns false and changes nothing if the key is absent, being stored or being loaded.
   bool discard(const OffloadKey& key);
 
-  // Appends keys that are likely to be evicted next, like EvictionPolicy::append_next_victims().
+  // Appends keys that are likely to be evicted next; see EvictionPolicy::append_next_victims().
   void append_next_victims(std::size_t most, std::vector<OffloadKey>& keys) const;
 
-  // Events since the last clear_events(), oldest first. Reading removes nothing: vLLM's take_events, too, forgets its events only once all
-  // were read.
+  // Events since the last clear_events(), oldest first. Reading does not remove events, because vLLM's take_events also removes them only
+  // after all were read.
   [[nodiscard]] std::size_t num_events() const { return events_.size(); }
   [[nodiscard]] OffloadEvent event(std::size_t position) const;
   void clear_events();
-  // Returns the number of keys in events that found no room.
+  // Returns the number of keys whose events were dropped because of max_pending_event_keys.
   [[nodiscard]] std::uint64_t num_lost_event_keys() const { return num_lost_event_keys_; }
 
   [[nodiscard]] std::uint32_t num_slots() const { return num_slots_; }
@@ -75,22 +76,22 @@ class OffloadLedger {
     return static_cast<std::uint32_t>(free_.size()) + num_slots_ - num_taken_;
   }
   [[nodiscard]] std::uint32_t num_lost() const { return num_lost_; }
-  // Returns the number of slots for which restore() was not called yet.
+  // Returns the number of slots that were not reported with restore() yet.
   [[nodiscard]] std::uint32_t num_unread() const { return num_unread_; }
   [[nodiscard]] bool contains(const OffloadKey& key) const { return index_.find(key) != kNoIndex; }
-  // Returns -1 while the key is being stored, then the number of its loads in flight. nullopt: the key is not resident.
+  // Returns -1 while the key is being stored, then the number of its loads in flight. Returns nullopt if the key is not resident.
   [[nodiscard]] std::optional<std::int32_t> ref_count(const OffloadKey& key) const;
   // Returns all resident keys in the order of their slots.
   [[nodiscard]] std::vector<OffloadKey> resident_keys() const;
   [[nodiscard]] PolicySnapshot snapshot() const { return policy_->snapshot(); }
-  // Returns null without a filter.
+  // Returns null if no reuse filter is used.
   [[nodiscard]] const ReuseFilter* filter() const { return filter_.get(); }
   void check_invariants() const;
 
  private:
-  // Keys of all events lie one after the other; each event stores where its keys end.
+  // The keys of all events are concatenated; each event stores where its keys end.
   struct EventRange {
-    std::size_t end;  // index into event_keys_; the event begins where the previous one ends
+    std::size_t end;  // index into event_keys_; the event begins at the end of the previous one
     bool removed;
   };
 
@@ -108,16 +109,16 @@ class OffloadLedger {
   void add_event(std::span<const OffloadKey> keys, bool removed);
 
   std::uint32_t num_slots_;
-  std::uint32_t num_taken_ = 0;  // slots that were ever taken: the lower ones; with `restores` all
+  std::uint32_t num_taken_ = 0;  // slots that were used at least once, the lowest ones; with `restores`: all slots
   std::uint32_t num_lost_ = 0;
   std::uint32_t num_unread_ = 0;
-  std::vector<std::uint32_t> free_;  // slots that were taken once and are free again, last freed at the back
+  std::vector<std::uint32_t> free_;  // slots that were used and are free again; the last freed slot is at the back
   KeyIndex index_;                   // by slot
   std::vector<std::int32_t> ref_counts_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::unique_ptr<ReuseFilter> filter_;
 
-  // Results of the last call. They grow to the largest call so far, at most num_slots.
+  // Results of the last call. Their memory grows to the largest call so far, at most num_slots.
   std::vector<OffloadKey> keys_;
   std::vector<OffloadSlot> slots_;
   std::vector<std::uint32_t> evicted_;

@@ -36,8 +36,8 @@ void RecencyOrder::set_evictable(std::uint32_t slot, bool evictable) {
 
 void RecencyOrder::link_evictable(std::uint32_t slot) {
   QUIRE_CHECK(evictable_.size() < all_.size(), "there are fewer evictable slots than resident slots");
-  // Walks in both directions, one step each, until it meets an evictable neighbour. The length of the walk therefore does not depend on the
-  // slot's position in the order.
+  // Searches in both directions, one step each, until it finds an evictable slot or an end. The length of the search therefore does not
+  // depend on the slot's position in the order.
   std::uint32_t older = all_.prev(slot);
   std::uint32_t newer = all_.next(slot);
   for (; older != kNoIndex && newer != kNoIndex; older = all_.prev(older), newer = all_.next(newer)) {

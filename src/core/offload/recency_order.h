@@ -1,6 +1,6 @@
 #pragma once
-// Slots from the least to the most recently used, and the evictable slots among them in the same order. The next victim is found in O(1),
-// however many blocks in transfer come before it.
+// Slots from the least to the most recently used, and the evictable slots among them in the same order. The next slot to evict is found in
+// O(1), however many slots in transfer come before it.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Links of slots. Each slot is in one order at a time.
+// The links of the slots. Each slot is in one order at a time.
 struct RecencyLinks {
   explicit RecencyLinks(std::uint32_t num_slots) : all(num_slots), evictable(num_slots) {}
 
@@ -17,7 +17,7 @@ struct RecencyLinks {
   std::vector<IndexLink> evictable;
 };
 
-// Owned by policies. Everything is O(1) except making a slot evictable.
+// Owned by policies. All operations are O(1), except making a slot evictable.
 class RecencyOrder {
  public:
   // The links must outlive the order.
@@ -32,14 +32,15 @@ class RecencyOrder {
   // Appends at most `most` evictable slots, oldest first.
   void append_oldest(std::size_t most, std::vector<std::uint32_t>& slots) const;
 
-  // A slot is added as not evictable.
+  // Adds a slot that is not evictable.
   void push_newest(std::uint32_t slot) { all_.push_back(slot); }
   void push_oldest(std::uint32_t slot) { all_.push_front(slot); }
   void remove(std::uint32_t slot);
   void touch(std::uint32_t slot);
-  // Puts `slot` at the position of `old`, which is removed.
+  // Puts `slot` at the position of `old`, and removes `old`.
   void replace(std::uint32_t old, std::uint32_t slot);
-  // To make a slot evictable, it walks to the nearest evictable slot: at most half of the run of slots in transfer around this one.
+  // Makes a slot evictable or not. To make it evictable, searches the nearest evictable slot in the order, past at most half of the
+  // neighbouring slots in transfer.
   void set_evictable(std::uint32_t slot, bool evictable);
 
   void check_invariants() const;

@@ -1,6 +1,6 @@
 #pragma once
-// Admits only keys that were looked up often enough. It counts look-ups of a limited number of keys and forgets the least recently
-// looked-up key first. Decisions equal vLLM's FilterReusedOffloadingManager (v0.19.0).
+// Selects keys that were looked up often enough to be stored. Counts the look-ups of a limited number of keys, and forgets the least
+// recently looked-up key first. Decisions equal vLLM's FilterReusedOffloadingManager (v0.19.0).
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,21 +10,21 @@
 
 namespace quire {
 
-// Owned by a ledger with OffloadOptions::store_threshold >= 2. Most prompts never come again, so a block that is looked up once is not
+// Owned by a ledger with OffloadOptions::store_threshold >= 2. Most prompts do not repeat, so a block that is looked up only once is not
 // worth a write.
 class ReuseFilter {
  public:
-  // Errors: store_threshold < 2, max_tracked_keys not in [1, 2^28].
+  // Returns an error if store_threshold < 2 or max_tracked_keys is not in [1, 2^28].
   static Result<std::unique_ptr<ReuseFilter>> create(std::int64_t store_threshold, std::int64_t max_tracked_keys);
   ReuseFilter(const ReuseFilter&) = delete;
   ReuseFilter& operator=(const ReuseFilter&) = delete;
 
-  // Counts every key, even after the first one that is missing in the tier.
+  // Counts every key, including those after the first key that is missing in the tier.
   void count(std::span<const OffloadKey> keys);
   // Returns the keys that were counted often enough, in their order. Valid until the next call.
   std::span<const OffloadKey> eligible(std::span<const OffloadKey> keys);
 
-  // snapshot() returns the counted keys, least recently looked up first.
+  // A counted key, with its number of look-ups. snapshot() returns all of them, least recently looked up first.
   struct Counted {
     OffloadKey key;
     std::uint64_t count;
@@ -34,7 +34,7 @@ class ReuseFilter {
 
  private:
   ReuseFilter(std::uint64_t store_threshold, std::uint32_t max_tracked_keys);
-  // Returns an unused entry, or the oldest one's entry if all are taken.
+  // Returns an unused entry, or the entry of the oldest key if all are used.
   std::uint32_t take_entry();
 
   std::uint64_t store_threshold_;

@@ -1,9 +1,9 @@
-// A key is nowhere or in one of: the small queue, the main queue, the ghosts.
-//   insert        nowhere -> small; ghosts -> main
+// A key is in no queue or in one of: the small queue, the main queue, the ghosts.
+//   insert        no queue -> small; ghosts -> main
 //   evict         the oldest of small: used more than once -> main, else -> ghosts
-//                 the oldest of main: used -> the newest of main with one use less, else -> nowhere
-//                 the oldest of full ghosts -> nowhere
-//   remove        small, main -> nowhere
+//                 the oldest of main: used -> the newest of main with its count of uses reduced by one, else -> no queue
+//                 the oldest of full ghosts -> no queue
+//   remove        small, main -> no queue
 #include "core/offload/s3fifo_policy.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-// Values of the paper: a tenth of the slots for blocks that were not used again yet, and two bits to count uses.
+// Values of the paper: a tenth of the slots for blocks that were not used again yet, and a two-bit count of uses.
 constexpr std::uint32_t kSmallShare = 10;
 constexpr std::uint8_t kMaxUses = 3;
 
@@ -64,7 +64,7 @@ void S3FifoPolicy::append_next_victims(std::size_t most, std::vector<std::uint32
 }
 
 std::uint32_t S3FifoPolicy::take_victim() {
-  // The loop ends, because a moved slot loses uses and at least one slot is evictable.
+  // The loop ends, because each move reduces the slot's count of uses and at least one slot is evictable.
   for (;;) {
     const bool prefers_small = queues_.size(kSmall) >= small_size_;
     const bool from_small = queues_.oldest_evictable(prefers_small ? kSmall : kMain) == kNoIndex ? !prefers_small : prefers_small;

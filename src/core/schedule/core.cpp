@@ -1,7 +1,7 @@
-// Implements the calls of Core from outside. reported_calls.cpp reports each call to a CallSink and forwards it to this file. The steps are
-// in step.cpp, the views in snapshot.cpp. The host calls it on one thread. A call finds the request, checks the arguments and delegates to
-// one part of the scheduler. It refuses a bad call before it changes anything. Every call that can free blocks begins with the time
-// (begin_call()), because events and pins carry it.
+// Implements the public calls of Core. reported_calls.cpp reports each call to a CallSink and forwards it to this file. step.cpp implements
+// the steps, snapshot.cpp the views. The host calls the core on one thread. Each call finds the request, checks the arguments and delegates
+// to one part of the scheduler. An invalid call is refused before anything changes. Every call that can free blocks first sets the time
+// (begin_call()), because events and pins use it.
 #include "quire/core.h"
 
 #include <fmt/format.h>
@@ -146,7 +146,7 @@ Result<void> Core::State::fork(RequestId parent_id, const ForkRequest& child, co
     context.events.on_event(
         {.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = Requests::num_blocks(created)});
   jobs.join(created, input.now);
-  // A child that does not wait for input goes to the front: it holds shared blocks while it waits, so it should run soon.
+  // A child that does not wait for input goes to the front of the queue: it holds shared blocks while it waits, so it should run soon.
   queues.num_waiting_for_input += created.status == RequestStatus::waiting_for_input ? 1 : 0;
   if (created.status == RequestStatus::waiting_for_input)
     queues.enqueue(created, input.now);
@@ -178,7 +178,7 @@ FinishEffect Core::State::finish(RequestId id, RequestStatus status, const StepI
   begin_call(input);
   ending.finish({&request, 1}, status);
   QUIRE_CHECK(request->finished(), "the request is finished");
-  // A worker may still be running a plan that names the request. The host must keep its sampling parameters until that plan is applied.
+  // A worker may still be running a plan that contains the request. The host must keep its sampling parameters until that plan is applied.
   if (request->known || request->in_flight.num_plans > 0) return FinishEffect::in_flight;
   ended.destroy(*request);
   return FinishEffect::retired;
@@ -213,8 +213,8 @@ Result<bool> Core::State::reset_prefix_cache(bool preempt_running, bool reset_co
     QUIRE_CHECK(!swap.has_swapped_out(), "no blocks are swapped out");
     while (forks.release_a_share(EventCause::ended_by_host) || block_reclaimer.cancel_last_early_load()) {
     }
-    // Preempted requests keep their tokens, so no output is lost; only keys and values are computed again. The last request is preempted
-    // first, so that the requests are admitted again in their order.
+    // Preempted requests keep their tokens, so no output is lost; only keys and values are computed again. The requests are preempted from
+    // last to first, so that they are admitted again in their original order.
     while (!queues.running.empty()) {
       Request& request = *queues.running.back();
       queues.running.pop_back();
@@ -248,13 +248,13 @@ bool Core::has_connector() const {
 
 void Core::State::pause(PauseState state) {
   queues.pause = state;
-  // Reports the pause here, because no step reports it while everything is paused.
+  // Reports the pause here, because no step reports it while all requests are paused.
   if (state == PauseState::paused_all && context.events.wanted())
     context.events.on_event({.what = EventKind::queue_held, .cause = EventCause::paused});
 }
 
 bool Core::State::reset_connector_cache() {
-  // A host that resets every cache need not know whether there is a connector.
+  // A host may reset all caches without knowing whether a connector exists.
   if (context.seams.connector == nullptr) return context.rules.reset_succeeds_without_connector;
   const bool done = context.seams.connector->reset();
   if (done) look_up.connector_was_reset();

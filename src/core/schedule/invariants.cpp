@@ -1,6 +1,5 @@
-// Checks what must hold between any two calls, recomputed from scratch.
-// Tests, the checks of the fuzzers, and the engine at its end call it. No step calls it, because it walks over all state. Each count that
-// the scheduler maintains is counted here a second time, in another way.
+// Checks the invariants that hold between any two calls. Called by tests, by fuzzers, and by the engine when it ends, but by no step,
+// because the checks visit the whole state. Each count that the scheduler maintains is recomputed here in a different way.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -19,15 +18,16 @@ bool holds_blocks(const Request& request, std::uint32_t num_groups) {
   return false;
 }
 
-// Returns whether the request's computed tokens may have no blocks: they are swapped out, were given back, or the model has no cache. A
-// session without kept states, or one that has given its blocks back, finds that out at its next input (`Sessions::has_missing_blocks`).
+// Returns whether the request's computed tokens may have no blocks: the request has ended, is swapped out, or the model has no KV cache. A
+// session without its states or blocks notices this at its next input (`Sessions::has_missing_blocks`).
 bool may_lack_blocks(const Request& request, const Context& context) {
   return request.finished() || request.swapped != nullptr || context.num_groups == 0 ||
          (request.resumable && context.config.kv.has_mamba_layers()) ||
          (request.status == RequestStatus::waiting_for_input && context.rules.idle_sessions_yield);
 }
 
-// Skips requests beyond max_model_len (a host may ask for more tokens than fit): vLLM counts blocks as cached that it never allocates.
+// Skips requests with more than max_model_len tokens, which a host can create: as in vLLM, they count blocks as cached that are never
+// allocated.
 const Rule* broken_rule_of_cached_blocks(const Request& request, const CoreConfig& config, std::uint32_t num_groups) {
   if (static_cast<std::uint64_t>(request.num_tokens()) > config.scheduler.max_model_len) return nullptr;
   for (std::uint32_t group = 0; group < num_groups; ++group) {
@@ -37,7 +37,8 @@ const Rule* broken_rule_of_cached_blocks(const Request& request, const CoreConfi
   return nullptr;
 }
 
-// No block is allocated beyond max_model_len. A null block replaces each block that a window has passed.
+// Checks that a running request has blocks for its computed tokens, up to max_model_len. A block that a window has passed is a null block,
+// which counts.
 const Rule* broken_rule_of_room(const Request& request, const CoreConfig& config, const KvCacheManager& kv) {
   if (request.status != RequestStatus::running) return nullptr;
   const auto num_computed = static_cast<std::uint64_t>(request.num_computed_tokens);
@@ -65,10 +66,10 @@ const Rule* broken_rule_of_request(const Request& request, const Context& contex
   QUIRE_RULE(request.known || !holds_blocks(request, context.num_groups), "an unknown request holds no blocks");
   QUIRE_RULE(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens(), "outputs are part of the tokens");
   QUIRE_RULE(request.num_computed_tokens >= 0, "the number of computed tokens is not negative");
-  // Rejected draft tokens of a discarded result are subtracted all the same, as in vLLM.
+  // As in vLLM, rejected draft tokens are subtracted even if the result was discarded, so the number can become negative.
   QUIRE_RULE(request.num_output_placeholders >= 0 || context.config.speculation.num_spec_tokens > 0,
              "without speculative decoding, the number of placeholders is not negative");
-  // A session that takes its next input while it loads keeps `load.received`, as in vLLM.
+  // As in vLLM, a session that takes its next input while it loads keeps `load.received`.
   const bool may_have_received =
       request.status == RequestStatus::waiting_for_remote_kv || request.finished() || (request.resumable && !context.rules.cut_sessions);
   QUIRE_RULE(may_have_received || (!request.load.received && request.load.failure != LoadFailure::partial),

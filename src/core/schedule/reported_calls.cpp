@@ -1,5 +1,5 @@
-// Defines the members of Core that may change it. Each one reports the call to a CallSink (CoreSeams::calls), makes the call, and reports
-// its answer. Nested calls are made on State. So each call of the host is reported once, and no caller of a core can forget to record it.
+// Defines the members of Core that change it. Each member reports the call to a CallSink (CoreSeams::calls), makes the call on State, and
+// reports its answer. Nested calls are made on State, so each call of the host is reported exactly once.
 #include <concepts>
 #include <type_traits>
 
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kRefused = 256;  // plus the error's code: the answer of a refused call, above all other answers
+constexpr std::uint64_t kRefused = 256;  // plus the error's code: the answer of a refused call, greater than all other answers
 
 template <class Answer>
   requires std::is_enum_v<Answer> || std::integral<Answer>
@@ -44,7 +44,7 @@ void report_answer(CallSink& sink, const Answer& answer) {
   sink.answered(number_of(answer));
 }
 
-// Makes a call and returns its answer. Builds the value of the call only for a sink.
+// Makes a call and returns its answer. Builds the description of the call only if there is a sink.
 template <class Build, class Make>
 decltype(auto) reported(CallSink* sink, Build build, Make make) {
   if (sink == nullptr) return make();
@@ -140,7 +140,7 @@ void Core::reset_encoder_cache() {
   reported(state_->context.seams.calls, [] { return core_call::ResetEncoderCache{}; }, [&] { state_->encoder.cache().reset(); });
 }
 
-// Engines set the costs before each step, mostly unchanged; only changes are reported.
+// Engines set the costs before each step, usually unchanged, so only changes are reported.
 void Core::set_swap_costs(const SwapCosts& costs) {
   if (costs == state_->swap.costs()) return;
   reported(state_->context.seams.calls, [&] { return core_call::SetSwapCosts{costs}; }, [&] { state_->swap.set_costs(costs); });

@@ -1,6 +1,5 @@
-// Shows and copies the state of the core.
-// Hosts, statistics and tests call it on the core's thread, between two of its calls; it changes nothing. counters() and view() are cheap
-// enough for every step, visit() walks over all requests, snapshot() copies everything.
+// Copies and reports the state of the core. Called by hosts, statistics and tests on the core's thread, between two calls of the core; it
+// changes nothing. counters() and view() are cheap enough for every step, visit() visits all requests, snapshot() copies the whole state.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -46,14 +45,14 @@ std::vector<RequestId> ids_of(const RequestQueue& queue) {
   return ids;
 }
 
-// Prefetches the part of the request that a view of it reads.
+// Prefetches the part of the request that Requests::view() reads.
 void prefetch(const Request& request) {
   constexpr std::ptrdiff_t kLineBytes = 64;
   const auto* end = reinterpret_cast<const std::byte*>(&request.tags);
   for (const auto* line = reinterpret_cast<const std::byte*>(&request); line < end; line += kLineBytes) __builtin_prefetch(line);
 }
 
-// Prefetches the memory outside of the request that a view of it reads. It reads the request itself to find the addresses.
+// Prefetches the memory outside the request that Requests::view() reads. Reads the request itself to find the addresses.
 void prefetch_parts(const Request& request) {
   request.blocks.prefetch();
   if (!request.tokens.empty()) __builtin_prefetch(&request.tokens.back());
@@ -65,7 +64,7 @@ CoreCounters Core::counters() const {
   const State& s = *state_;
   CoreCounters counters = s.context.totals;
   counters.num_running = static_cast<std::uint32_t>(s.queues.running.size());
-  // An EventSink may call this in the middle of a step, when the requests skipped in that step are in a separate queue.
+  // An EventSink may call this during a step, when the requests skipped in that step are in a separate queue.
   const std::size_t num_skipped = s.queues.skipped_waiting.size() + s.queues.step_skipped.size();
   counters.num_waiting = static_cast<std::uint32_t>(s.queues.waiting.size() + num_skipped);
   QUIRE_CHECK(s.queues.num_waiting_for_input <= num_skipped || s.context.rules.block_holders_first,
@@ -78,7 +77,7 @@ CoreCounters Core::counters() const {
       break;
     case PauseState::paused_new:
       counters.num_unfinished = running;
-      // Requests that hold blocks are still admitted.
+      // Requests that hold blocks are admitted in this state too.
       if (s.context.rules.block_holders_first)
         counters.num_unfinished += static_cast<std::int32_t>(s.queues.skipped_waiting.size()) - without_input;
       break;
@@ -126,8 +125,7 @@ void Core::queues(std::vector<RequestId>& running, std::vector<RequestId>& waiti
 
 void Core::visit(const std::function<void(QueueKind, const RequestView&)>& visit) const {
   const State& s = *state_;
-  // The requests are scattered in memory, and the model has displaced them from the CPU caches since the last step. So the next ones are
-  // prefetched.
+  // Prefetches the next requests: they are scattered in memory, and the model has evicted them from the CPU caches since the last step.
   constexpr std::size_t kNear = 4, kFar = 8;
   for (std::size_t i = 0; i < s.queues.running.size(); ++i) {
     if (i + kFar < s.queues.running.size()) prefetch(*s.queues.running[i + kFar]);
@@ -183,7 +181,7 @@ void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
     const auto num_embeds = static_cast<std::uint32_t>(cache.evictable_embeds(identifier));
     return CoreSnapshot::EncoderEntry{std::string(identifier), {holders.begin(), holders.end()}, num_embeds};
   };
-  // An output without references is evictable. A request that references an output has it among its inputs.
+  // An output without references is evictable. An output with references is among the inputs of the requests that reference it.
   std::set<std::string_view> cached;
   for (const std::string_view identifier : cache.evictable()) {
     to.encoder_freeable.push_back(entry(identifier));

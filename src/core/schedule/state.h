@@ -1,17 +1,17 @@
 #pragma once
-// The core's scheduler. Each part receives references to the parts before it that it may use. Private to this folder; the facade is
-// quire/core.h.
+// The state of the core's scheduler. Each part receives references to the earlier parts that it may use. Private to this folder; the public
+// interface is quire/core.h.
 //
-// States of a request (vLLM's RequestStatus), and the parts that move it:
+// States of a request (vLLM's RequestStatus), and the parts that set them:
 //   waiting, preempted       in `waiting`, or in `skipped_waiting` after it was skipped          add, fork, preempt, promote, sessions
 //   waiting_for_*            in `skipped_waiting`; an early load stays in its queue              add, waiting, sessions, early_loads
 //   running                  in `running`, with a slot and blocks                                admitting.cpp
 //   finished_*, known        in no queue; a transfer or a pin keeps its blocks (holds.h)         ending.cpp
-//   finished_*, not known    blocks are free; until apply(), or while a plan names it (gone)     ended_requests.cpp
+//   finished_*, not known    blocks are free; kept until apply(), or while a plan refers to it   ended_requests.cpp
 // Then the request is destroyed. A slot is free or belongs to a running request. It becomes free when its request stops running. The next
 // plan lists it in `released`, and may assign it again.
-// All parts live on one thread. A part may keep references to parts above it in this list and call them, but they never call it back. So
-// the order of construction is also the order in which to read the scheduler.
+// All parts run on one thread. A part may call the parts that are constructed before it, but these never call it back. The order of
+// construction is therefore a good order in which to read the scheduler.
 #include <memory>
 #include <vector>
 
@@ -62,9 +62,9 @@ namespace quire {
 struct Core::State {
   State(const CoreConfig& config, const CoreSeams& seams, std::unique_ptr<HashFunction> hash);
 
-  void begin_call(const StepInput& input);  // sets the time and the random numbers of this call
+  void begin_call(const StepInput& input);  // sets the time and the random seed of this call
 
-  // The members of Core that change it, one function per call (reported_calls.cpp).
+  // The changing calls of Core, one function per call (reported_calls.cpp).
   Result<void> add(const NewRequest& request, const StepInput& input);
   Result<void> continue_session(RequestId id, const SessionInput* input, const StepInput& now);
   Result<void> fork(RequestId parent_id, const ForkRequest& child, const StepInput& input);
@@ -77,25 +77,25 @@ struct Core::State {
   bool reset_connector_cache();
   void pause(PauseState state);
 
-  // step.cpp: the phases of a step
+  // The phases of a step (step.cpp).
   void begin_step(const PlanArena& arena);
-  void complete(PlanArena& arena);                 // adds the parts of a plan other than tokens and blocks
+  void complete(PlanArena& arena);                 // adds everything except tokens and blocks to the plan
   void advance(PlanArena& arena, StepPlan& plan);  // counts the plan's tokens as computed
   void take(const StepResult& result);
   void end_failed_grammars();
-  void end_mismatched();  // ends requests with inputs of mismatched size
+  void end_mismatched();  // ends requests with inputs of mismatched sizes
   void end_with_error();  // ends the requests in `ending_now`
   void report(const PlanArena& arena);
 
   void snapshot_encoder_cache(CoreSnapshot& to) const;  // snapshot.cpp
 
-  // Both return the first rule that does not hold, or null. broken_rule() checks the rules between two calls (invariants.cpp).
-  // unsound_rule() checks a state that was read from bytes before other code looks at it (checkpoint/soundness.cpp).
+  // Both return the first rule that does not hold, or null. broken_rule() checks the rules that hold between two calls (invariants.cpp).
+  // unsound_rule() checks a state that was read from bytes before other code uses it (checkpoint/soundness.cpp).
   [[nodiscard]] const Rule* broken_rule() const;
   [[nodiscard]] const Rule* unsound_rule() const;
 
-  // Lists the parts for checkpoints (checkpoint/state_archive.h). The binding must name every part to compile. A part comes after the parts
-  // that it points to.
+  // Checkpoint fields (checkpoint/state_archive.h). A new part does not compile until the structured binding names it. A part is saved
+  // after the parts to which it points.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, table, plans, requests, slots, jobs, queues, shared_state, fences, ended, policy, open_transfers,
@@ -106,9 +106,9 @@ struct Core::State {
     form(context, jobs, table);
     if constexpr (Archive::kIsReading) self.reserve_shown(form);
     form(open_transfers, swap, kv, slots, queues, fences, ended, pressure, forks, plans, encoder, budget, ending, look_up, transfers);
-    // These hold the state of one call, or of the reported outcome.
+    // The parts in this line contain the state of one call, or of the reported outcome.
     form(requests, failed_load_tracker, tenants, load_failure_recovery, running_loop, early_loads, stats, updates, failed_loads, results);
-    // These hold only references. A new member changes their size.
+    // The parts in these assertions contain only references. A new member would change their size.
     constexpr std::size_t kReference = sizeof(void*);
     static_assert(sizeof(SharedState) == 4 * kReference && sizeof(Policy) == 4 * kReference && sizeof(BlockReclaimer) == 6 * kReference);
     static_assert(sizeof(Preemption) == 11 * kReference && sizeof(BlockRelief) == 7 * kReference &&
@@ -116,7 +116,7 @@ struct Core::State {
     static_assert(sizeof(RequestAdmitter) == 6 * kReference && sizeof(WaitingLoop) == 10 * kReference && sizeof(Drafts) == 2 * kReference);
     static_assert(sizeof(Sessions) == 3 * kReference);
   }
-  // Reserves memory for tokens that plans show, because these tokens must not move.
+  // Reserves memory for tokens to which plans refer, because these tokens must not move.
   template <class Archive>
   void reserve_shown(Archive& form) {
     for (const auto& [id, request] : table.all()) {
@@ -165,7 +165,7 @@ struct Core::State {
   FailedLoads failed_loads;
   Results results;
 
-  // The outcome reported last, and the lists that it views.
+  // The last reported outcome, and the lists to which it refers.
   StepOutcome outcome;
   std::vector<RequestId> retired;
   std::vector<KvEvent> kv_events;

@@ -1,7 +1,7 @@
-// Makes the plan of a step and takes its result. The tokens of a plan count as computed as soon as it is made, so that the next plan can be
-// made before this one has run.
-// The host calls schedule() and apply() on its one thread, in any order that CoreLimits::max_outstanding_plans allows. The order of the
-// operations is vLLM's and shows in decisions: running requests before waiting ones, stops before transfers.
+// Makes the plan of a step and takes its result. The tokens of a plan count as computed as soon as the plan is made, so that the next plan
+// can be made before this one has run.
+// The host calls schedule() and apply() on its thread, in any order that CoreLimits::max_outstanding_plans allows. The order of the
+// operations is vLLM's and affects decisions: running requests before waiting ones, stops before transfers.
 #include <utility>
 
 #include "base/check.h"
@@ -15,12 +15,12 @@ const StepPlan& Core::State::schedule(const StepInput& input) {
   begin_call(input);
   begin_step(arena);
   relief.relieve(arena);
-  // Running requests come first: they hold blocks already. Waiting requests get the tokens that are left.
+  // Running requests come first, because they already hold blocks. Waiting requests get the tokens that are left.
   running_loop.schedule(arena);
   if (waiting_loop.schedule(arena)) early_loads.begin(arena.plan().step);
   complete(arena);
-  // The plan's views are valid from this point on. Only transfers are still added, because the connector must see the plan before it names
-  // them.
+  // The plan's views are valid from here on. Only transfers are still added, because the connector must see the plan before it plans
+  // transfers.
   StepPlan& plan = arena.seal();
   if (Connector* connector = context.seams.connector; connector != nullptr) connector->planned(plan);
   if (transfers.are_possible()) transfers.plan(arena);
@@ -66,21 +66,21 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
     Request& request = *planned[i];
     const ScheduledRequest& s = plan.scheduled[i];
     QUIRE_CHECK(request.status == RequestStatus::running && s.id == request.id, "a planned request is running");
-    // Keeps the request in memory until this plan's result has been taken, even if the request ends before.
+    // Keeps the request in memory until this plan's result is taken, even if the request ends before.
     ++request.in_flight.num_plans;
     fences.note(request);
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.in_flight.num_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
     if (request.has_encoder_inputs() && !context.rules.encoder_outputs_freed_on_results) encoder.release_computed(request);
-    // A prefill chunk samples no token, so there is no token to wait for.
+    // A prefill chunk samples no token, so no output is awaited.
     if (request.is_prefill_chunk) continue;
     request.is_prefilling = false;
     plan.has_structured_output |= request.structured_output;
     if (context.config.scheduler.async_scheduling) {
-      // The grammar mask depends on tokens that the step before has not returned yet.
+      // The grammar mask depends on tokens that the previous step has not returned yet.
       plan.pending_structured_output |= request.structured_output && request.num_output_placeholders > 0;
-      // Counts the tokens that this plan may return if all draft tokens are accepted. The result subtracts the rejected ones.
+      // Counts the tokens that this plan returns if all draft tokens are accepted. The result subtracts rejected ones.
       request.num_output_placeholders += 1 + static_cast<std::int32_t>(s.drafts.size());
       request.draft_tokens.assign(context.config.speculation.num_spec_tokens, kDraftPlaceholder);
     }
@@ -88,13 +88,13 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
   context.totals.num_scheduled_tokens += plan.num_scheduled_tokens;
   context.totals.num_copied_blocks += plan.copies.size();
   ++context.totals.num_steps;
-  // This plan has reported the finished requests.
+  // The finished requests are in this plan, so they are not reported again.
   ending.forget_finished();
   budget.end_step();
 }
 
 Result<const StepOutcome*> Core::State::apply(const StepResult& result, const StepInput& input) {
-  // Checks everything before it takes anything: a refused result leaves the core unchanged.
+  // Checks everything before anything changes: a refused result leaves the core unchanged.
   if (Result<void> checked = Results::check(plans, result); !checked) return std::unexpected(std::move(checked.error()));
   if (Result<void> checked = transfers.check(result); !checked) return std::unexpected(std::move(checked.error()));
   begin_call(input);
@@ -114,8 +114,8 @@ std::vector<RequestId> Core::requests_invalidated_by(const StepResult& result) c
 }
 
 void Core::State::take(const StepResult& result) {
-  // Removes the plan from the ring first: decisions on the results must not count it as outstanding. Its views stay valid until the next
-  // pop().
+  // Removes the plan from the ring first, because it must not count as outstanding while its result is taken. Its views stay valid until
+  // the next pop().
   const PlanArena& arena = plans.pop();
   for (Request* request : arena.requests()) {
     QUIRE_CHECK(request->in_flight.num_plans > 0, "a plan is applied once");
@@ -126,7 +126,7 @@ void Core::State::take(const StepResult& result) {
   updates.begin(result.sampled.size());
   stats.begin();
   if (result.has_connector_output && (!result.invalid_blocks.empty() || !result.failed_receiving.empty() || transfers.lost_loads()))
-    // Runs before the tokens are taken: requests that ran on blocks that were not loaded get none.
+    // Runs before the tokens are taken: requests that ran on blocks whose load failed get no tokens.
     failed_loads.find(arena, result);
   results.take(arena, result);
   end_failed_grammars();
@@ -137,14 +137,14 @@ void Core::State::take(const StepResult& result) {
   report(arena);
 }
 
-// vLLM 0.32.0's grammar_compile_error_reqs: ends requests with a failed grammar in the next result, whatever plan it belongs to.
+// vLLM 0.32.0's grammar_compile_error_reqs: ends requests with a failed grammar with the next result, whatever plan it belongs to.
 void Core::State::end_failed_grammars() {
   if (!context.rules.grammar_rejection_ends_request) return;
   ending_now.clear();
   const auto look = [this](Request& request) {
     if (request.grammar_failed) ending_now.push_back(&request);
   };
-  // A request that waits for a grammar is deferred.
+  // A request that waits for a grammar is deferred, so without deferred requests nothing is searched.
   if (queues.num_deferred > 0) {
     queues.skipped_waiting.for_each(look);
     queues.waiting.for_each(look);
@@ -152,7 +152,7 @@ void Core::State::end_failed_grammars() {
   end_with_error();
 }
 
-// vLLM 0.32.0's encoder_cache_mismatch_reqs: ends requests with a mismatched input in the next result, whatever plan it belongs to.
+// vLLM 0.32.0's encoder_cache_mismatch_reqs: ends requests with a mismatched input with the next result, whatever plan it belongs to.
 void Core::State::end_mismatched() {
   ending_now.clear();
   for (const RequestId id : encoder.mismatched())

@@ -1,5 +1,5 @@
-// Copies what a monitoring page shows of the core, on the core's thread between two of its calls. No step can begin during the copy. So it
-// makes one copy of the blocks and one pass over the requests, and visits only the blocks of a list that have no owner yet.
+// Copies the state that a monitoring page shows, on the core's thread between two of its calls. No step can begin during the copy, so it is
+// short: one copy of the blocks and one pass over the requests, which visits only the blocks of a list that have no owner yet.
 #include "quire/watch.h"
 
 #include <algorithm>
@@ -51,16 +51,16 @@ void show_request(const Request& request, QueueKind queue, WatchFrame& frame) {
   frame.text += request.tags.tenant;
 }
 
-// Returns whether requests that share a block also share the blocks before it. This holds for full attention in all its kinds, but not for
-// windows and states.
+// Returns whether requests that share a block also share all blocks before it. True for all kinds of full attention, but not for windows
+// and states.
 bool shares_beginnings(const KvCacheGroup& group) {
   return std::holds_alternative<FullAttentionSpec>(group.spec) || std::holds_alternative<MlaAttentionSpec>(group.spec);
 }
 
 // Makes the request the owner of its blocks that have no owner yet. With full attention, requests that share a block share the blocks
-// before it. So the walk from the end stops at the first block with an owner: a thousand requests with one prompt do not cost a thousand
-// walks over it. If two requests computed the same tokens at the same time, the earlier blocks have the other request as owner, or no owner
-// if it has ended. All blocks of a window are visited, because the request that is ahead has released some.
+// before it, so the loop from the end stops at the first block with an owner: a thousand requests with the same prompt visit its blocks
+// only once. If two requests computed the same tokens at the same time, earlier blocks may belong to the other request, or have no owner if
+// that request has ended. For windows, all blocks are visited, because a request that is further ahead has released some.
 void show_owner(const Request& request, std::uint32_t group, bool is_full, std::vector<WatchedBlock>& blocks) {
   const auto owner = static_cast<std::uint32_t>(request.id.value);
   for (const BlockId block : std::views::reverse(request.blocks.blocks(group))) {
@@ -88,13 +88,13 @@ void Core::watch(WatchFrame& frame) {
     own(request);
     show_request(request, queue, frame);
   };
-  // Follows the order of the queues, so that a block has the same owner from frame to frame.
+  // Uses the order of the queues, so that a block has the same owner from frame to frame.
   for (const Request* request : s.queues.running) show(*request, QueueKind::running);
   s.queues.waiting.for_each([&](const Request& request) { show(request, QueueKind::waiting); });
   s.queues.skipped_waiting.for_each([&](const Request& request) { show(request, QueueKind::skipped_waiting); });
   for (const Pin& pin : s.jobs.pins())
     if (const Request* request = s.table.find(pin.request); request != nullptr) show(*request, QueueKind::pinned);
-  // Covers ended requests too: a transfer may keep their blocks.
+  // Includes ended requests, because a transfer may still keep their blocks.
   for (const auto& [id, request] : s.table.all()) own(*request);
   for (const OpenTransfers::Entry& transfer : s.open_transfers.all()) {
     const std::uint8_t flag = transfer.direction == TransferDirection::load ? WatchedBlock::kLoading : WatchedBlock::kStoring;

@@ -9,10 +9,10 @@
 
 namespace quire {
 
-// The weights of an adapter. They stay in memory while a shared pointer to this struct exists.
+// The weights of an adapter. They stay in memory while a shared pointer to this object exists.
 struct ResidentAdapter {
-  std::int64_t id = 0;     // NewRequest::lora_id; other bytes have another id
-  std::string content_id;  // NewRequest::lora_name; identifies the bytes, not the name
+  std::int64_t id = 0;     // NewRequest::lora_id; different file contents have different ids
+  std::string content_id;  // NewRequest::lora_name; identifies the file contents, not the adapter's name
   std::shared_ptr<const Adapter> weights;
 };
 
@@ -23,7 +23,7 @@ struct AdapterLease {
 
 using SharedLease = std::shared_ptr<const AdapterLease>;
 
-// Sets the adapter fields of `request`, as views of the lease. A null adapter means the base model: nothing is set.
+// Sets the adapter fields of `request` as views of the lease. Sets nothing if `adapter` is null (the base model).
 inline void set_lora_fields(const AdapterLease* adapter, NewRequest& request) {
   if (adapter == nullptr) return;
   request.lora_id = adapter->resident->id;

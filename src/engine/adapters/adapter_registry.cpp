@@ -1,6 +1,6 @@
-// Manages the known LoRA adapters and the weights that are in memory. Called on the threads of clients and operators when an adapter is
-// named, loaded or unloaded. Files are read and weights are freed without the mutex, so a request for a known adapter never waits for
-// another adapter's file.
+// Manages the registered LoRA adapters and the weights that are in memory. Called on the threads of clients and operators when an adapter
+// is named, loaded or unloaded. Files are read and weights are freed without the mutex, so a request for a resident adapter never waits for
+// another adapter's files.
 #include "engine/adapters/adapter_registry.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// Quotes a client's text in a message.
+// Quotes text from a client for a message.
 std::string quoted(const std::string& name) {
   return fmt::format("'{}'", name.substr(0, 200));
 }
@@ -42,7 +42,7 @@ Result<AdapterInfo> AdapterRegistry::load(const std::string& name, const std::st
                 "unload it first, or set load_inplace to true");
   }
   if (Result<void> loaded = read(lock, name, path, dropped); !loaded) return std::unexpected(std::move(loaded.error()));
-  // The name is still known: read() returns without releasing the mutex again.
+  // The name is still registered, because read() returns without releasing the mutex again.
   return describe(name, names_.at(name));
 }
 
@@ -119,14 +119,14 @@ SharedLease AdapterRegistry::lease_of(const std::string& name, const AdapterEntr
   return std::make_shared<const AdapterLease>(AdapterLease{name, set.kept});
 }
 
-// Evicts unused sets until one more fits. A set without a lease stays unused while the mutex is held: only copies of a lease are made
-// without the mutex.
+// Evicts unused sets until one more set fits. A set without a lease stays unused while the mutex is held, because without the mutex threads
+// only copy existing leases.
 Result<void> AdapterRegistry::make_room(Dropped& dropped) {
   forget_unused_sets();
   const auto is_unused = [this](const std::string& digest) { return sets_.at(digest).kept.use_count() == 1; };
   const std::size_t num_taken = order_.size() + num_unnamed() + loading_.size();
   const std::size_t num_wanted = num_taken < max_resident_ ? 0 : num_taken - max_resident_ + 1;
-  // Evicts enough or nothing: an adapter that cannot be loaded must not evict others.
+  // Either evicts enough sets or none: an adapter that cannot be loaded must not cause evictions.
   if (std::cmp_less(std::ranges::count_if(order_, is_unused), num_wanted)) {
     return fail(ErrorCode::overloaded, "max_cpu_loras", fmt::format("all {} adapters that fit in memory are in use", max_resident_),
                 "try again later, or start the server with a larger --max-cpu-loras");
@@ -169,7 +169,7 @@ Result<void> AdapterRegistry::read(Lock& lock, const std::string& name, const st
   lock.lock();
   loading_.erase(name);
   loading->is_over = true;
-  loaded_.notify_all();  // waiting threads see the changes below, because the mutex is held
+  loaded_.notify_all();  // waiting threads continue when the mutex is released, so they see the changes below
   if (!loaded) {
     ++num_failures_;
     loading->error = loaded.error();
@@ -196,7 +196,7 @@ void AdapterRegistry::put(const std::string& name, const std::string& path, std:
   if (set.kept != nullptr) {
     order_.splice(order_.end(), order_, set.place);
   } else {
-    // Open leases of the same bytes already have a copy of the weights, which is reused.
+    // If leases of the same contents are open, their copy of the weights is reused.
     set.kept = set.leased.lock();
     if (set.kept == nullptr)
       set.kept = std::make_shared<const ResidentAdapter>(
@@ -209,11 +209,11 @@ void AdapterRegistry::put(const std::string& name, const std::string& path, std:
   if (!is_new && has_other) leave(before, dropped);
 }
 
-// Removes a name from a set: the name was unloaded, or stands for other bytes now.
+// Removes one name of a set, because the name was unloaded or refers to other contents now.
 void AdapterRegistry::leave(const std::string& digest, Dropped& dropped) {
   WeightSet& set = sets_.at(digest);
   if (--set.num_names > 0) return;
-  // An evicted set may stay in memory for a moment, but its slot already belongs to the set that evicted it.
+  // An evicted set may still be in memory for a moment, but its slot already belongs to another set.
   set.occupies_slot = set.kept != nullptr;
   if (set.kept != nullptr) {
     dropped.push_back(std::move(set.kept));
@@ -242,7 +242,7 @@ std::uint32_t AdapterRegistry::num_unnamed() const {
 
 std::optional<Error> AdapterRegistry::wait(Lock& lock, const std::string& name) {
   std::optional<Error> error;
-  // Repeated, because another waiting thread may have begun to read it again.
+  // Repeated, because another waiting thread may have begun to read the files again.
   for (auto found = loading_.find(name); found != loading_.end(); found = loading_.find(name)) {
     const std::shared_ptr<Loading> loading = found->second;
     loaded_.wait(lock, [&] { return loading->is_over; });

@@ -23,7 +23,8 @@ std::shared_ptr<const Adapter> LiveAdapters::find(std::int64_t lora_id) const {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(lora_id);
   QUIRE_CHECK(found != held_.end(), "an open request holds its adapter");
-  // Returns the weights, not the lease: a worker keeps them until its next step, which may be long after their request has ended.
+  // Returns the weights instead of the lease, because a worker keeps them until its next step, which may be long after the request has
+  // ended.
   return found->second.resident->weights;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The LoRA adapters of open requests, for the worker.
+// The LoRA adapters of open requests, in which the worker looks up weights.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -10,11 +10,12 @@
 
 namespace quire {
 
-// Only threads that compute take its lock. Threads that load adapters do not: they may have to wait for a core (server/http/job_pool.h).
+// Only threads that compute take the lock. Threads that load adapters do not take it, because they may have to wait for a core
+// (server/http/job_pool.h).
 class LiveAdapters final : public AdapterSource {
  public:
-  // Called on the engine thread. The worker finds the adapter until the last copy of the returned lease is destroyed. All copies must be
-  // destroyed before this object.
+  // Registers a lease, and returns a lease to use in its place. find() returns the adapter until the last copy of the returned lease is
+  // destroyed. All copies must be destroyed before this object. Called on the engine thread.
   [[nodiscard]] SharedLease hold(SharedLease lease);
   [[nodiscard]] std::shared_ptr<const Adapter> find(std::int64_t lora_id) const override;
 

@@ -1,6 +1,6 @@
-// A growing journal file and its disk space. The thread of JournalWriter calls it. Disk space is reserved ahead without making the file
-// longer. So a full disk is found before a frame is cut, and the last frame, which records this, still fits. After any failure the file
-// ends with a whole frame, or with one that fails its check.
+// Writes a growing journal file and manages its disk space. Called by the thread of JournalWriter. Disk space is reserved in advance
+// without making the file longer. A full disk is therefore found before a frame is written in part, and there is room for the last frame,
+// which records the reason. After any failure, the file ends with a complete frame, or with a frame whose check fails.
 #include "engine/journal/journal_file.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kReserve = std::uint64_t{1} << 18U;
-constexpr std::uint64_t kEndBytes = 128;  // upper bound of the last frame's size
+constexpr std::uint64_t kEndBytes = 128;  // maximum size of the last frame
 
 Result<void> cannot(const std::string& path, const std::string& why) {
   return fail(ErrorCode::invalid_argument, "journal", fmt::format("'{}' cannot be written: {}", path, why),
@@ -42,12 +42,12 @@ bool is_journal(const fs::path& path) {
   return path.extension() == ".qj" && path.filename().string().starts_with(kOwn);
 }
 
-// Returns whether the file may be the unfinished file of a process that was killed.
+// Returns whether the file may be incomplete because its process was killed.
 bool is_part(const fs::path& path) {
   return path.extension() == kPart && is_journal(path.stem());
 }
 
-// Returns whether another process still writes the file.
+// Returns whether another process is still writing the file.
 bool is_locked(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return true;
@@ -56,7 +56,7 @@ bool is_locked(const std::string& path) {
   return !is_free;
 }
 
-// Moves `part` to `path`. Never replaces another file, if the file system supports hard links.
+// Renames `part` to `path`. Does not replace an existing file, if the file system supports hard links.
 bool give_name(const std::string& part, const std::string& path) {
   if (::link(part.c_str(), path.c_str()) == 0) return ::unlink(part.c_str()) == 0;
   return errno != EEXIST && ::rename(part.c_str(), path.c_str()) == 0;
@@ -95,7 +95,7 @@ void JournalFile::close() {
 }
 
 bool JournalFile::open(std::string_view prefix, std::string_view suffix) {
-  // This process may already have a file with the name of this millisecond.
+  // Repeats if this process already has a file with the name of this millisecond.
   do {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     path_ = fmt::format("{}/{}{}", folder_, prefix, name_now());

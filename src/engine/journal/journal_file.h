@@ -1,6 +1,6 @@
 #pragma once
-// The journal files of a folder: the one that is being written, and older ones of this run and earlier runs. Older files are deleted when
-// the budget needs their space.
+// The journal files of a folder: the file that is being written, and older files of this run and of earlier runs. Older files are deleted
+// when the budget needs their space.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,13 +13,13 @@
 
 namespace quire {
 
-// Belongs to one thread at a time. A file is locked while it is written, so that no other process takes it for an old one.
+// Belongs to one thread at a time. A file is locked while it is written, so that other processes do not delete it as an old file.
 class JournalFile {
  public:
-  // Creates DIR/quire-TIME-PID.qj; names sort by time. Only the owner can read it, since it holds tokens of prompts. A missing folder is
-  // created. Errors: `journal`.
+  // Creates DIR/quire-TIME-PID.qj, whose name sorts by time. Creates the folder if it is missing. Only the owner can read the file, because
+  // it contains tokens of prompts. Errors name `journal`.
   static Result<JournalFile> create(const std::string& folder, std::uint64_t max_bytes);
-  // Creates DIR/saved-TIME-PID.qj, which counts towards no budget and is never deleted.
+  // Creates DIR/saved-TIME-PID.qj, which counts towards no budget and is never deleted by quire.
   static Result<JournalFile> create_saved(const std::string& folder);
   JournalFile(JournalFile&& other) noexcept;
   JournalFile& operator=(JournalFile&&) = delete;
@@ -27,19 +27,21 @@ class JournalFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // Returns the size of this file and of all files that it continues.
+  // Returns the size of this file plus that of all files that it continues.
   [[nodiscard]] std::uint64_t total_size() const { return earlier_size_ + size_; }
-  // Appends all of the bytes or none. Returns nullopt, or why nothing was appended. Deletes older journals if the budget needs their space.
+  // Appends either all bytes or none. Returns nullopt, or the reason why nothing was appended. Deletes older journals if the budget needs
+  // their space.
   [[nodiscard]] std::optional<JournalEnd> append(std::span<const std::uint8_t> bytes);
-  // Ends this file and continues in another one that begins with these bytes. Returns false, with nothing changed, if the budget or the
-  // disk has no room for both. The new file gets its name after its beginning is written.
+  // Ends this file and continues in a new file that begins with these bytes. Returns false, and changes nothing, if the budget or the disk
+  // has no room for both. The new file gets its final name after its beginning is written.
   [[nodiscard]] bool begin_next(std::span<const std::uint8_t> beginning);
-  // Writes the last frame; nothing may be appended after it. It fits even on a full disk, if the file system can reserve space.
+  // Writes the last frame; nothing may be appended afterwards. The frame fits even on a full disk, if the file system supports reserving
+  // space.
   void finish(JournalEnd end);
 
  private:
   JournalFile() = default;
-  // Creates and locks a new file. Returns false with the reason in errno.
+  // Creates and locks a new file. On an error returns false, with the reason in errno.
   [[nodiscard]] bool open(std::string_view prefix, std::string_view suffix = {});
   // Closes the file and frees its reserved space.
   void close();
@@ -53,7 +55,7 @@ class JournalFile {
   };
   std::string folder_, path_;
   std::uint64_t max_bytes_ = 0, earlier_size_ = 0;
-  std::vector<Older> older_;  // files that may be deleted, oldest last
+  std::vector<Older> older_;  // files that may be deleted; the oldest is last
   std::uint64_t older_bytes_ = 0;
   int descriptor_ = -1;
   std::uint64_t size_ = 0, reserved_ = 0;

@@ -25,7 +25,7 @@ void JournalRing::append(std::span<const std::uint8_t> calls) {
     lists.back().insert(lists.back().end(), calls.begin(), calls.end());
     return;
   }
-  // Reserves memory for more calls, so that small pieces do not take many times their size.
+  // Reserves memory for more calls, because many small allocations would take several times the size of the calls.
   const std::uint64_t reserve = std::max<std::uint64_t>(calls.size(), std::min(kLargestReserve, max_bytes_ / 64));
   if (!make_room(reserve + kListBytes, 1)) return lose();
   Part& part = parts_.back();

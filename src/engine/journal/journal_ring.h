@@ -1,6 +1,6 @@
 #pragma once
-// The last minutes of a journal in memory, in parts. A part begins with a checkpoint of the core, so the oldest part can be dropped, and
-// continues with frames of calls.
+// The last minutes of a journal in memory, in parts. A part begins with a checkpoint of the core and continues with frames of calls. The
+// oldest part can therefore be dropped without the others becoming useless.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,18 +14,18 @@
 namespace quire {
 
 // Belongs to the thread that writes the journal. Holds at most `max_bytes`, including memory that is reserved for more calls. If not even
-// the newest part fits, it is empty until the next checkpoint.
+// the newest part fits, the ring is empty until the next checkpoint.
 class JournalRing {
  public:
-  // The first part begins with a newly created core.
+  // Creates a ring. Its first part has no checkpoint: it begins with a newly created core.
   explicit JournalRing(std::uint64_t max_bytes) : max_bytes_(max_bytes) { parts_.emplace_back(); }
 
   // Appends whole calls to the newest part.
   void append(std::span<const std::uint8_t> calls);
-  // Begins a part with this payload (journal_checkpoint()). A payload larger than the ring is left out, and the part before continues while
-  // it has room.
+  // Begins a part with this checkpoint (the payload of journal_checkpoint()). A checkpoint that is larger than the ring is left out; the
+  // current part then continues while it has room.
   void begin(const JournalProgress& progress, std::vector<std::uint8_t> checkpoint);
-  // Drops all parts. Called when calls are missing.
+  // Drops all parts. Called when calls could not be stored.
   void lose();
 
   [[nodiscard]] std::uint64_t num_bytes() const { return num_bytes_; }
@@ -44,7 +44,8 @@ class JournalRing {
   };
   static constexpr std::uint64_t kPartBytes = 256, kListBytes = 64;  // overhead of a part and of a list
 
-  // Drops the oldest parts until `num_bytes` fit, but keeps the newest `num_kept`. Returns false if the bytes still do not fit.
+  // Drops the oldest parts until `num_bytes` more bytes fit, but keeps the newest `num_kept` parts. Returns false if the bytes still do not
+  // fit.
   bool make_room(std::uint64_t num_bytes, std::size_t num_kept);
 
   const std::uint64_t max_bytes_;

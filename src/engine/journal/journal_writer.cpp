@@ -1,6 +1,7 @@
-// The core's thread appends each call to a waiting list. The writing thread takes the whole list, makes a frame of it and writes the frame.
-// No lock is held meanwhile, so the core's thread never waits for the disk. It wakes the writing thread only if the list was empty, at most
-// once in JournalTuning::gather_ms. It also makes the checkpoints of the core, once per file or part in memory.
+// Implements the journal's two threads. The core's thread appends each call to a waiting list. It wakes the writing thread only if the list
+// was empty, at most once per JournalTuning::gather_ms. It also takes the core's checkpoints, one per file or part in memory. The writing
+// thread takes the whole list, makes a frame of the calls and writes the frame. No lock is held meanwhile, so the core's thread never waits
+// for the disk.
 #include "engine/journal/journal_writer.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t kSmallestBudget = std::uint64_t{64} << 10U;
 
-// Bound on waiting saves.
+// Maximum number of waiting saves.
 constexpr std::size_t kMaxSaves = 8;
 
 Result<void> check_budget(const char* field, std::uint64_t bytes) {
@@ -44,7 +45,7 @@ Result<void> check(const JournalOptions& options) {
               "use a folder that you own");
 }
 
-// Returns a key that differs in each run, so that hashes in the journals of two runs cannot be compared.
+// Returns a key that differs in each run, so that the replaced hashes in the journals of two runs cannot be compared.
 PseudonymKey random_key(HashAlgorithm algorithm) {
   std::random_device device;
   const auto word = [&device] { return std::uint64_t{device()} << 32U | device(); };
@@ -156,7 +157,7 @@ void JournalWriter::put(std::span<const std::uint8_t> call) {
     const std::lock_guard lock(mutex_);
     too_slow_ = too_slow_ || waiting_.calls.size() + call.size() > tuning_.max_waiting_bytes;
     if (too_slow_) {
-      calls_left_ = 0;  // the ring in memory begins again at the next checkpoint, which is due now
+      calls_left_ = 0;  // the ring in memory restarts at the next checkpoint, which is therefore due now
       return;
     }
     was_empty = waiting_.calls.empty();
@@ -261,8 +262,8 @@ void JournalWriter::append(std::span<const std::uint8_t> calls) {
   if (const std::optional<JournalEnd> end = file_->append(frame_)) finish(*end);
 }
 
-// Begins a part in memory, and a new file if the current one is full. The current file continues if there is no room for another one, or if
-// the checkpoint is too large for a frame.
+// Begins a part in memory, and a new file if the current file is full. The current file continues if there is no room for another file, or
+// if the checkpoint is too large for a frame.
 void JournalWriter::begin_part(CheckpointCut& cut) {
   std::vector<std::uint8_t> checkpoint =
       journal_checkpoint({.run_start_s = run_start_s_, .number = ++num_states_, .progress = cut.progress, .state = cut.state});
@@ -325,7 +326,7 @@ void JournalWriter::finish(JournalEnd end) {
   QUIRE_CHECK(file_.has_value(), "a journal file is open when it is finished");
   file_->finish(end);
   num_bytes_.store(file_->total_size(), std::memory_order_relaxed);
-  // Last: a reader of the end also finds the file and its size complete.
+  // Set last, so that a thread that sees the end also sees the complete file and its size.
   end_.store(end, std::memory_order_release);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Writes recorded calls to files and to memory on a separate thread. The core's thread hands over calls and checkpoints and never waits for
-// the disk: if the disk is too slow, the journal ends and records this. Any thread may call save(), path(), end(), num_bytes() and
+// the disk. If the disk is too slow, the journal ends and records this. Any thread may call save(), path(), end(), num_bytes() and
 // memory_bytes().
 #include <algorithm>
 #include <atomic>
@@ -21,18 +21,18 @@
 
 namespace quire {
 
-// Returns how many bytes of calls follow a checkpoint within a budget: an eighth of it, or more if the checkpoint is large. Two files with
-// such a checkpoint must fit.
+// Returns how many bytes of calls may follow a checkpoint before the next checkpoint: an eighth of the budget, or more if the checkpoint is
+// large. The result lets two files with such a checkpoint fit into the budget.
 constexpr std::uint64_t calls_per_checkpoint(std::uint64_t max_bytes, std::uint64_t checkpoint_bytes) {
   const std::uint64_t share = max_bytes / 8, half = max_bytes / 2;
   return std::max(share, std::min(2 * checkpoint_bytes, half - std::min(half, checkpoint_bytes)));
 }
 
 struct JournalTuning {
-  // Calls within this time form one frame and wake the thread once.
+  // Calls within this time form one frame, and wake the writing thread only once.
   std::uint32_t gather_ms = 20;
-  // Bytes of calls that may wait for the disk before the journal ends. The same bound holds for checkpoints, except that a single one may
-  // have any size.
+  // Bytes of calls that may wait for the disk before the journal ends. The same limit applies to the bytes of checkpoints, except that a
+  // single checkpoint may have any size.
   std::uint64_t max_waiting_bytes = std::uint64_t{64} << 20U;
   // Bytes of calls between two checkpoints of the core; 0: computed from the budget (calls_per_checkpoint()).
   std::uint64_t calls_per_checkpoint = 0;
@@ -40,7 +40,7 @@ struct JournalTuning {
 
 class JournalWriter final : public CoreJournal {
  public:
-  // Creates a journal like CoreJournal::create.
+  // Creates a journal as CoreJournal::create() does.
   static Result<std::unique_ptr<JournalWriter>> create(const JournalOptions& options, const CoreConfig& config, const CoreSeams& seams,
                                                        const JournalTuning& tuning = {});
   // Writes the waiting calls and the last frame.
@@ -57,7 +57,7 @@ class JournalWriter final : public CoreJournal {
   [[nodiscard]] std::uint64_t memory_bytes() const override { return memory_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  // A checkpoint of the core, after `at` bytes of the waiting calls.
+  // A checkpoint of the core. `at`: number of bytes of waiting calls before it.
   struct CheckpointCut {
     std::size_t at = 0;
     JournalProgress progress;
@@ -66,8 +66,8 @@ class JournalWriter final : public CoreJournal {
   struct PendingCalls {
     std::vector<std::uint8_t> calls;
     std::vector<CheckpointCut> cuts;
-    std::uint64_t state_bytes = 0;  // of all cuts
-    JournalProgress progress;       // after all calls
+    std::uint64_t state_bytes = 0;  // total size of the checkpoints
+    JournalProgress progress;       // the core's progress after all waiting calls
     std::vector<JournalSaveCallback> saves;
 
     void clear();
@@ -87,18 +87,18 @@ class JournalWriter final : public CoreJournal {
 
   const JournalTuning tuning_;
   const JournalOptions options_;
-  const std::unique_ptr<HashFunction> default_hash_;  // the core's hash function, if it must be recorded and the user gave none; else null
+  const std::unique_ptr<HashFunction> default_hash_;  // the core's hash function, if its answers must be recorded; else null
   JournalRecorder recorder_;
-  std::uint64_t calls_left_ = 0;  // used by the core's thread: bytes until the next checkpoint
-  // The following are used by the writing thread.
+  std::uint64_t calls_left_ = 0;  // bytes of calls until the next checkpoint; used by the core's thread
+  // Used by the writing thread, down to frame_.
   JournalHeader header_;
   const double run_start_s_;
   std::optional<JournalFile> file_;  // nullopt: the journal is only in memory
   std::optional<JournalRing> ring_;
   std::uint64_t num_states_ = 0;
-  std::uint64_t file_calls_ = 0, file_share_ = 0;  // bytes of calls in this file, and the number that starts the next file
+  std::uint64_t file_calls_ = 0, file_share_ = 0;  // bytes of calls in this file, and the number of bytes at which the next file starts
   std::vector<std::uint8_t> frame_;
-  // Guards the members from here to writing_. Held for moments only.
+  // Guards the members from here to writing_. Held only briefly.
   mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::string path_;
@@ -106,7 +106,7 @@ class JournalWriter final : public CoreJournal {
   double first_plan_s_ = 0.0;
   bool stopping_ = false, too_slow_ = false, flushing_ = false, writing_ = false;
   std::atomic<std::uint64_t> num_bytes_ = 0, memory_bytes_ = 0;
-  std::atomic<JournalEnd> end_ = JournalEnd::cut;  // cut: not ended
+  std::atomic<JournalEnd> end_ = JournalEnd::cut;  // cut: the journal has not ended
   std::thread thread_;                             // declared last because it uses all other members
 };
 

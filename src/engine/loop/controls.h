@@ -1,5 +1,6 @@
 #pragma once
-// Executes the operator's commands (pause, resume, cache resets) and answers each at the right time. Belongs to the engine thread.
+// Executes the operator's commands (pause, resume, cache resets), and answers each command when it has taken effect. Belongs to the engine
+// thread.
 //
 // States of a pause, and the function that moves it:
 //   asked     the core schedules no new requests (keep: no requests)    take
@@ -19,9 +20,9 @@ class Controls {
   explicit Controls(StepLoop& loop) : loop_(&loop) {}
 
   void take(Control control);
-  // Called after each step. Settles the pauses if the step loop has nothing left to run.
+  // Settles the pauses if the step loop has nothing left to run. Called after each step.
   void settle();
-  // Answers all settled commands.
+  // Answers the settled commands.
   void answer();
 
   [[nodiscard]] bool is_paused() const { return is_paused_; }
@@ -32,8 +33,8 @@ class Controls {
     bool clear_cache = false;
     ControlCallback answer;
   };
-  // A command with its result. It is answered after the step's outputs are delivered, so a client that reads "paused" has all earlier
-  // outputs.
+  // A command and its result. The command is answered after the step's outputs are delivered, so that a client that reads "paused" has
+  // received all earlier outputs.
   struct Settled {
     ControlCallback answer;
     Result<bool> result;

@@ -1,5 +1,5 @@
-// Read-only queries of the step loop: explanations, the watch frame, the miss-ratio curve and probes. The engine calls them between two
-// steps on the engine thread. None of them may change a scheduling decision.
+// Implements the read-only queries of the step loop: explanations, the watch frame, the hit-rate curve and probes. The engine calls them on
+// the engine thread between two steps. None of them may change a scheduling decision.
 #include <algorithm>
 #include <utility>
 
@@ -33,7 +33,7 @@ Result<EngineHitRateCurve> StepLoop::cache_curve(const std::optional<std::string
   return answer;
 }
 
-// Keeps only the found blocks that the tenant's own requests have computed or found.
+// Reduces `found` to the leading blocks that requests of the tenant have computed or found before.
 Result<void> StepLoop::limit_to_tenant(const Submission& submission, CacheProbe& found) const {
   if (options_.explainer == nullptr)
     return fail(ErrorCode::unsupported, "explained_requests", "is 0, so the owners of cached blocks are not recorded",

@@ -1,6 +1,6 @@
-// One step of the engine, and the work between two steps. EngineImpl::run() calls it on the engine thread; tests call it directly.
-// Everything here must be short compared with a step: with asynchronous scheduling it runs while the worker computes the next one. A
-// failure of one request (live_failures.h) ends that request only.
+// Implements one step of the engine, and the work between two steps. EngineImpl::run() calls it on the engine thread; tests call it
+// directly. All of this work must be short compared with a step, because with asynchronous scheduling it runs while the worker computes the
+// next step. If one request fails (live_failures.h), only that request ends.
 #include "engine/loop/step_loop.h"
 
 #include <fmt/format.h>
@@ -16,17 +16,18 @@
 namespace quire {
 namespace {
 
-// Interval between checks of transfers, if the worker names no time.
+// Interval between checks of transfers, if the worker does not name a time for the next check.
 constexpr double kTransferPoll_s = 0.001;
-// Consecutive steps that plan nothing. A few are normal, because one may make room for the next. After this many, the waiting requests
-// depend on something else (a session that holds blocks, a connector without an answer) and are checked as often as transfers.
+// Maximum number of consecutive steps that plan nothing. A few such steps are normal, because one may make room for the next. After this
+// number, the waiting requests depend on something else (a session that holds blocks, a connector without an answer), and steps are made as
+// rarely as transfers are checked.
 constexpr std::uint32_t kIdleSteps = 4;
-// Smallest step, in tokens, that measures the prefill speed. Smaller steps spend most of their time on reading the weights.
+// Minimum number of tokens of a step that measures the prefill speed. Smaller steps spend most of their time on reading the weights.
 constexpr std::uint32_t kPromptStep = 64;
-// Smallest number of prompt tokens that does so where the time of steps is limited. There may be no larger steps.
+// With a target time for steps, a step with this many prompt tokens also measures the prefill speed, because there may be no larger steps.
 constexpr std::uint32_t kLimitedPromptStep = 16;
-constexpr double kComputeHorizon_s = 5.0;  // averaging horizon, in seconds of such steps
-// Counting of block uses ends this long after the last watch().
+constexpr double kComputeHorizon_s = 5.0;  // averaging horizon of the prefill speed, in seconds of steps that measure it
+// Time after the last watch() at which the counting of block uses ends.
 constexpr double kWatch_s = 10.0;
 
 }  // namespace
@@ -58,7 +59,7 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
 void StepLoop::add(Submission submission) {
   note_change();
   if (auto& audio = submission.request.encoder_input; audio != nullptr) {
-    // The identifier need not depend on the audio: prefix caching is off, and encoder outputs live for one step.
+    // The identifier need not identify the audio: prefix caching is off, and encoder outputs live for only one step.
     const MultimodalFeature audio_features{fmt::format("{}", submission.id.value), {0, options_.num_encoder_positions}};
     submission.encoder_inputs =
         std::make_shared<const RequestInputs>(RequestInputs{.audio = std::move(audio), .audio_features = {audio_features}});
@@ -144,7 +145,7 @@ void StepLoop::finish(RequestId id, FinishReason reason) {
 std::uint32_t StepLoop::abort_all() {
   std::vector<RequestId> ids = live_.open_ids();
   std::ranges::copy(pictures_.ids(), std::back_inserter(ids));
-  std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });  // ending one may end others
+  std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });  // ending one request may end others
   return static_cast<std::uint32_t>(ids.size());
 }
 
@@ -161,14 +162,14 @@ void StepLoop::step() {
   }
   std::optional<Planned> next;
   const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || has_unpublished_events_ || is_due(clock_->now_s());
-  // A step that computes nothing is not overlapped with another one.
+  // A step that computes nothing does not overlap with another step.
   if (may_plan && !(running_.has_value() && running_->is_empty)) next = plan();
   if (next.has_value() && !options_.async_scheduling) {
     start(*next);
     next.reset();
   }
   const std::optional<Running> finished = std::exchange(running_, std::nullopt);
-  // Waits for the worker. If a next plan is ready, the worker is idle until start(), so only the clock is read in between.
+  // Waits for the worker. If the next plan is ready, the worker is idle until start(), so only the clock is read before that.
   const WorkerResult result = finished.has_value() ? worker_->finish() : WorkerResult{};
   const double ran_s = clock_->now_s();
   if (next.has_value()) start(*next);
@@ -195,8 +196,8 @@ StepLoop::Planned StepLoop::plan() {
   if (options_.counts_common_prefix) live_.counts().common_prefix(plan.scheduled.size(), plan.num_common_prefix_blocks);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
-  // The waiting requests may need blocks of beams that wait for other beams, so these blocks are given back. A connector may store them
-  // first, by a transfer of the next plan, so the next plan is made even without other news.
+  // Frees the blocks of beams that only wait for other beams, because the waiting requests may need these blocks. A connector may first
+  // store the blocks by a transfer of the next plan, so the next plan is made even if nothing else changes.
   const bool has_given = is_empty && !running_.has_value() && searches_.release_waiting_beams(end_s);
   const StepWork work = step_time_.has_value() ? work_of(plan) : StepWork{};
   return {&plan,
@@ -264,7 +265,7 @@ void StepLoop::start(Planned planned) {
   worker_->start(*planned.plan);
   if (!planned.plan->has_structured_output) return;
   unmasked_ = planned.plan;
-  // Otherwise the masks depend on the tokens that the step in flight samples.
+  // Otherwise the masks depend on tokens that the step in flight samples, and are provided later.
   if (!planned.plan->pending_structured_output) provide_masks();
 }
 
@@ -278,7 +279,7 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   sessions_.begin_result(running_.has_value());
   prompts_.take(result);
   experts_.take(result);
-  // Must come before the core gets the result (live_failures.h).
+  // Must run before the core gets the result (live_failures.h).
   failures_.end_failed(result);
   const auto applied = core_->apply(to_step_result(result), {.now = begin_s});
   QUIRE_CHECK(applied.has_value(), "the result of the worker matches its plan");
@@ -314,12 +315,12 @@ Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
   }
   note_change();
   if (options.preempt_running) searches_.release_waiting_beams(clock_->now_s());
-  // Events are published with a step, and an idle engine makes no step by itself.
+  // Events are published with a step, and an idle engine makes no step without this flag.
   has_unpublished_events_ = options_.kv_events != nullptr;
   return core_->reset_prefix_cache(options.preempt_running, options.external, {.now = clock_->now_s()});
 }
 
-// Open requests keep their encoder outputs.
+// Clears the cache of encoder outputs. Open requests keep the outputs that they use.
 bool StepLoop::reset_encoder_cache() {
   if (!options_.supports_images) return false;
   note_change();
@@ -342,7 +343,8 @@ StepResult StepLoop::to_step_result(const WorkerResult& result) {
   return step;
 }
 
-// With asynchronous scheduling the worker keeps the draft tokens, and the next plan has placeholders for them.
+// Passes draft tokens to the core or, with asynchronous scheduling, to the grammars: the worker then keeps the draft tokens, and the next
+// plan contains placeholders for them.
 void StepLoop::take_drafts(const StepOutcome& outcome, const WorkerResult& result) {
   drafts_.clear();
   for (const RequestResult& request : result.requests) {
@@ -370,7 +372,7 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
 }
 
 void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s) {
-  auto request = result.requests.begin();  // updates have the same order and omit requests that were ended outside the core
+  auto request = result.requests.begin();  // updates are in the same order, and omit requests that were not ended by the core
   for (const RequestUpdate& update : outcome.updates) {
     if (!update.tokens.empty()) request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
     const std::size_t num_samples = request == result.requests.end() ? 0 : request->samples.size();
@@ -384,7 +386,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       continue;
     }
     LiveRequest& live = live_.at(update.id);
-    if (live.session != nullptr && live.session->waits) continue;  // from a step that started before the end of the answer was known
+    if (live.session != nullptr && live.session->waits) continue;  // from a step that began before the answer's end was known
     RequestOutput output;
     output.id = update.id;
     output.tokens.assign(update.tokens.begin(), update.tokens.end());

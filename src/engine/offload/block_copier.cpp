@@ -1,4 +1,4 @@
-// Copies blocks for vLLM's workers on CPU. Each copier has one thread, which runs the queued jobs in order. The thread must not touch the
+// Copies blocks for vLLM's workers on CPU. Each copier has one thread, which runs the queued jobs in order. The thread must not access the
 // device's memory before a job is submitted or after its end is reported. It never holds the mutex while it copies. Callers on any thread
 // only queue jobs and collect results.
 #include "quire/block_copier.h"
@@ -16,7 +16,7 @@
 
 namespace quire {
 
-// One thread copies, without the mutex. Other threads only queue, wait and collect.
+// State that the copying thread shares with the callers. The copying thread copies without holding the mutex.
 struct BlockCopier::State {
   std::vector<CopiedTensor> tensors;
   std::uint64_t* marks = nullptr;

@@ -1,6 +1,7 @@
-// The disk below host memory, for vLLM's offloading. Two threads share one mutex. The host's thread assigns slots and asks for blocks. This
-// object's private thread looks every few milliseconds for slots that all workers have filled, and begins to write them. The store's
-// threads move the bytes. Only the numbers that other processes write show that they have changed the memory (is_copied()).
+// The folder below host memory, for vLLM's offloading connector. Two threads share one mutex. The host's thread assigns slots and requests
+// blocks. This object's private thread checks every few milliseconds which slots all workers have filled, and begins to write them. The
+// store's threads move the bytes. Other processes change the memory; only the numbers that they write show that they have done so
+// (is_copied()).
 #include "engine/offload/offload_disk_tier.h"
 
 #include <algorithm>
@@ -11,10 +12,10 @@
 namespace quire {
 namespace {
 
-constexpr double kDiskTimeout_s = 5.0;  // a transfer fails when the disk moves nothing for this long
+constexpr double kDiskTimeout_s = 5.0;  // a transfer fails if the disk moves no bytes for this time
 constexpr std::chrono::milliseconds kWriteInterval(5), kHealthCheckInterval(250);
 constexpr std::uint32_t kMaxWritesInFlight = 64;  // blocks in flight to the folder
-constexpr std::size_t kMaxScannedPerTurn = 1024;  // waiting blocks per turn, so that the mutex is held only briefly
+constexpr std::size_t kMaxScannedPerTurn = 1024;  // waiting blocks that are checked per turn, so that the mutex is held only briefly
 
 KvLayout layout_of(const TieredOffloadOptions& options, std::uint32_t num_slots) {
   KvLayout layout;
@@ -54,7 +55,7 @@ OffloadDiskTier::OffloadDiskTier(std::shared_ptr<DiskStore> store, const TieredO
       transport_(store_, kDiskTimeout_s, true),
       monitor_(store_, transport_, options.folder),
       slots_(num_slots),
-      // Begins at the current time, so that numbers used for this memory before do not recur.
+      // Numbers start at the current time, so that numbers used earlier for the same memory do not occur again.
       last_number_(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
   KvPages pages{.layout = &layout_, .tensors = {}};
   for (const HostPages& one : options.pages) pages.tensors.push_back(one.begin);
@@ -81,7 +82,8 @@ std::uint64_t OffloadDiskTier::expect(OffloadSlot slot, const OffloadKey& key) {
   return one.number;
 }
 
-// Called when the slot's block leaves host memory. Ends a write of the block, because it would read the slot's next block.
+// Called when the slot's block leaves host memory. Cancels a write of the block that is in flight, which would otherwise read the slot's
+// next block.
 void OffloadDiskTier::leave(Slot& slot) {
   const bool is_pending = slot.awaits_copy || slot.write.value != 0;
   if (slot.write.value != 0) {
@@ -132,7 +134,8 @@ TransferId OffloadDiskTier::start(const OpenTransfer& moving, TransferDirection 
   return id;
 }
 
-// Takes ended transfers; the mutex must be held. A block that could not be read is forgotten, so it is a miss from now on.
+// Handles transfers that have ended. The mutex must be held. A block that could not be read is removed from the index, so it is a miss from
+// now on.
 void OffloadDiskTier::take_over() {
   over_.clear();
   transport_.poll(over_);
@@ -142,7 +145,7 @@ void OffloadDiskTier::take_over() {
     open_transfers_.erase(found);
     const bool is_done = one.outcome == TransferOutcome::done;
     if (moving.is_load) {
-      // In the meantime, the block may have been written again to another slot of the store.
+      // Removes the block only if it has not been written to another slot of the store meanwhile.
       if (!is_done && index_.slot_of(moving.key) == moving.place) index_.forget(moving.key);
       promoted_.push_back({moving.key, is_done});
       continue;
@@ -159,7 +162,7 @@ bool OffloadDiskTier::is_copied(std::uint32_t slot, std::uint64_t number) const 
                              [&](const std::uint64_t* of_worker) { return __atomic_load_n(of_worker + slot, __ATOMIC_ACQUIRE) == number; });
 }
 
-// Begins writes; the mutex must be held. Blocks that some worker has not copied yet go to the end of the queue.
+// Begins writes. The mutex must be held. A block that some worker has not copied yet goes to the end of the queue.
 void OffloadDiskTier::write_some() {
   for (std::size_t left = std::min(waiting_.size(), kMaxScannedPerTurn); left > 0 && num_writing_ < kMaxWritesInFlight; --left) {
     const Waiting next = waiting_.front();
@@ -205,7 +208,8 @@ void OffloadDiskTier::run() {
   }
 }
 
-// The store reads its table in parts. Drops blocks of another size; the fingerprint should have excluded them.
+// Reads the store's table of restored blocks, which the store reads in parts. Drops blocks of another size, although the fingerprint should
+// have excluded them.
 void OffloadDiskTier::find_restored() {
   std::vector<RestoredBlock> found;
   for (std::uint32_t known = 0; known < store_->num_places();) {

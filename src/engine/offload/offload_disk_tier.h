@@ -1,14 +1,14 @@
 #pragma once
-// The folder below the slots of host memory: writes the blocks stored there, and reads them back on request. It knows the block in each
-// slot and decides what is written to the folder. TieredOffload, the layer above, decides which block gets which slot.
+// The folder below the slots of host memory: writes blocks of host memory to the folder, and reads them back on request. It knows which
+// block is in each slot, and decides which blocks are written. TieredOffload, the layer above, decides which block gets which slot.
 //
 // States of a slot, and what moves it between them:
-//   other -> awaited         expect(): a worker will copy a block there
+//   other -> awaited         expect(): a worker will copy a block into the slot
 //   awaited -> writing       the private thread: all workers have written the slot's number
 //   writing -> other         the block is in the folder, or the write failed
-//   other -> coming          bring_up(): its bytes are read from the folder
+//   other -> coming          bring_up(): the block is read from the folder
 //   coming -> other          take_promoted()
-//   any -> awaited, coming   the slot gets another block; a write in flight is given up
+//   any -> awaited, coming   the slot gets another block; a write in flight is cancelled
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -34,27 +34,27 @@ struct OffloadKeyHash {
 
 class OffloadDiskTier {
  public:
-  // Opens the store on these files. Errors: see TieredOffload::open().
+  // Opens the store on these files. Errors: the errors of TieredOffload::open().
   static Result<std::unique_ptr<OffloadDiskTier>> open(std::unique_ptr<TierFiles> files, const TieredOffloadOptions& options,
                                                        std::uint32_t num_slots);
   ~OffloadDiskTier();
   OffloadDiskTier(const OffloadDiskTier&) = delete;
   OffloadDiskTier& operator=(const OffloadDiskTier&) = delete;
 
-  // One thread makes the following calls; no call waits for the disk.
+  // One thread calls the following functions, down to touch(). No call waits for the disk.
 
-  // Says that a worker will copy the block to the slot. The worker must then write the returned number.
+  // Registers that a worker will copy the block to the slot. Returns the number that the worker must write afterwards.
   std::uint64_t expect(OffloadSlot slot, const OffloadKey& key);
-  // Returns whether the folder has the block and can be read now.
+  // Returns whether the folder has the block and reads are possible now.
   [[nodiscard]] bool can_promote(const OffloadKey& key) const;
-  // Begins to read the block into the slot. Returns false if the folder does not have the block, or if a worker still has to write the
+  // Begins to read the block into the slot. Returns false if the folder does not have the block, or if a worker has not yet written the
   // number of the slot's previous block.
   bool bring_up(const OffloadKey& key, OffloadSlot slot);
   struct PromotedBlock {
     OffloadKey key;
     bool is_good = false;
   };
-  // Appends the reads that have ended.
+  // Appends the reads that have ended since the last call.
   void take_promoted(std::vector<PromotedBlock>& arrived);
   [[nodiscard]] std::uint32_t num_promoting() const { return num_promoting_; }
   // Marks the keys as used, so that they are evicted last.
@@ -66,8 +66,8 @@ class OffloadDiskTier {
  private:
   struct Slot {
     OffloadKey key;
-    std::uint64_t number = 0;  // 0: the slot was never given to a worker
-    TransferId write{};        // in flight; 0: there is no write
+    std::uint64_t number = 0;  // 0: the slot was never assigned to a worker
+    TransferId write{};        // write in flight; 0: none
     bool awaits_copy = false;
   };
   struct OpenTransfer {

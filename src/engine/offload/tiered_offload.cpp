@@ -1,9 +1,10 @@
-// Assigns the slots of host memory, and brings blocks up to them from the folder below. Only the calling thread uses the ledger. Calls that
-// depend on finished reads take them over from the disk's threads first.
+// Assigns the slots of host memory, and copies blocks from the folder below to these slots. Only the calling thread uses the ledger. Calls
+// that depend on finished reads first take the results from the disk's threads.
 //
-// A lookup that finds keys only in the folder brings up as many as fit next to the keys that are ready. It answers "ask again" until all of
-// them have arrived or failed, so this always ends. A key that came up twice and was evicted before a request loaded it does not come up a
-// third time. Prompts that evict each other from a small host memory are then computed instead of waiting forever.
+// A lookup that finds keys only in the folder starts to copy them, as many as fit next to the keys that are ready. Lookups return nullopt
+// (ask again) until all of these copies have arrived or failed, which always happens. A key that was copied twice and was evicted each time
+// before a request loaded it is not copied a third time. Prompts that evict each other from a small host memory are then computed instead
+// of waiting forever.
 #include "quire/tiered_offload.h"
 
 #include <algorithm>
@@ -20,9 +21,9 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kMaxPromotions = 2;
-constexpr std::size_t kMaxRememberedKeys = std::size_t{1} << 16U;  // keys that came up and were not loaded since
+constexpr std::size_t kMaxRememberedKeys = std::size_t{1} << 16U;  // keys that were copied from the folder and not loaded since
 
-// Renames the error's field to the option of TieredOffload.
+// Returns the error with the name of TieredOffload's option as its field.
 Error of_option(Error error) {
   if (error.field == "kv_disk") error.field = "folder";
   if (error.field == "kv_disk_budget") error.field = "budget_bytes";
@@ -33,11 +34,11 @@ Error of_option(Error error) {
 
 struct TieredOffload::State {
   std::unique_ptr<OffloadLedger> ledger;
-  std::unique_ptr<ReuseFilter> filter;  // not in the ledger, because blocks from the folder are not filtered; may be null
+  std::unique_ptr<ReuseFilter> filter;  // not part of the ledger, because blocks from the folder are not filtered; may be null
   std::unique_ptr<OffloadDiskTier> disk;
   std::unordered_set<OffloadKey, OffloadKeyHash> coming;
   std::unordered_map<OffloadKey, std::uint32_t, OffloadKeyHash> num_promotions;
-  // Results of the last call, and its scratch space.
+  // Results of the last call, and scratch memory.
   std::vector<std::uint64_t> numbers;
   std::vector<OffloadDiskTier::PromotedBlock> arrived;
   std::vector<OffloadKey> completed;
@@ -56,10 +57,11 @@ struct TieredOffload::State {
     return (times == num_promotions.end() || times->second < kMaxPromotions) && disk->can_promote(key);
   }
 
-  // The keys after the first `num_ready` that must come up, each given by its end position. Keys that are ready or coming are skipped.
+  // The keys after the first `num_ready` that must be copied from the folder, each given by its end position. Keys that are ready or being
+  // copied are not included.
   struct PromotionPlan {
     std::vector<std::size_t> ends;
-    bool waits = false;  // some keys are on their way
+    bool waits = false;  // some keys are being copied
   };
   [[nodiscard]] PromotionPlan wanted_of(std::span<const OffloadKey> keys, std::size_t num_ready) const {
     PromotionPlan wanted;
@@ -69,7 +71,7 @@ struct TieredOffload::State {
         continue;
       }
       const std::optional<std::int32_t> count = ledger->ref_count(keys[i]);
-      if (count && *count < 0) break;  // a request is storing it
+      if (count && *count < 0) break;  // the key's store is in flight
       if (count) continue;
       if (!may_promote(keys[i])) break;
       wanted.ends.push_back(i + 1);
@@ -77,7 +79,7 @@ struct TieredOffload::State {
     return wanted;
   }
 
-  // Begins to read the keys that have no slot. Returns false if there is no room.
+  // Begins to read the keys that have no slot in host memory. Returns false if there are not enough slots.
   bool bring_up(std::span<const OffloadKey> keys) {
     const std::optional<PreparedStore> store = ledger->prepare_store(keys);
     if (!store) return false;
@@ -95,11 +97,11 @@ struct TieredOffload::State {
     return true;
   }
 
-  // Brings up keys after the first `num_ready`. Returns whether some keys are on their way.
+  // Starts copying keys after the first `num_ready` from the folder. Returns whether some keys are being copied.
   bool bring(std::span<const OffloadKey> keys, std::size_t num_ready) {
     const PromotionPlan wanted = wanted_of(keys, num_ready);
     if (wanted.ends.empty()) return wanted.waits;
-    // Blocks that come up take at most half of the slots, so that running requests can store.
+    // Blocks that are being copied take at most half of the slots, so that running requests can still store.
     const std::uint32_t most = std::max(ledger->num_slots() / 2, 1U);
     if (disk->num_promoting() >= most) return true;
     std::size_t count = std::min<std::size_t>(wanted.ends.size(), most - disk->num_promoting());
@@ -202,7 +204,7 @@ std::optional<StoreWithNumbers> TieredOffload::prepare_store(std::span<const Off
   return StoreWithNumbers{.keys = store->keys, .slots = store->slots, .numbers = state.numbers, .evicted = store->evicted};
 }
 
-// Skips keys that are coming up: take_promoted() completes them.
+// Ends stores, except for keys that are being copied from the folder: take_promoted() completes these.
 void TieredOffload::complete_store(std::span<const OffloadKey> keys, bool success) {
   state_->completed.clear();
   std::ranges::copy_if(keys, std::back_inserter(state_->completed),

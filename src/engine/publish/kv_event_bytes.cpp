@@ -1,5 +1,5 @@
-// Encodes event batches in both formats. The publisher calls it on the engine thread, once per batch. It must never fail: all events of the
-// core can be encoded.
+// Encodes event batches in both formats. The publisher calls it on the engine thread, once per batch. Encoding cannot fail, because all
+// events of the core can be encoded.
 #include "engine/publish/kv_event_bytes.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// Writes the part of msgpack that events need: https://github.com/msgpack/msgpack/blob/master/spec.md. Integers have their shortest form.
+// Writes the part of msgpack that events need (https://github.com/msgpack/msgpack/blob/master/spec.md). Integers have their shortest form.
 class Packer {
  public:
   explicit Packer(std::string& out) : out_(out) {}
@@ -54,7 +54,7 @@ class Packer {
     sized(0xC4, 0xC5, 0xC6, value.size());
     out_.append(value.begin(), value.end());
   }
-  // Begins a map of `size` pairs; there must be fewer than 16.
+  // Begins a map of `size` pairs; `size` must be below 16.
   void map(std::size_t size) { byte(static_cast<std::uint8_t>(0x80 | size)); }
   // Begins an array of `size` values.
   void array(std::size_t size) {
@@ -126,7 +126,7 @@ void pack_tokens(Packer& out, const std::vector<TokenId>& tokens) {
   for (const TokenId token : tokens) out.signed_integer(token);
 }
 
-// Writes structs as arrays, each field at its index.
+// Writes structs as arrays, with each field at its index.
 class ArrayEvents {
  public:
   ArrayEvents(Packer& out, const KvEventEncoding& encoding) : out_(out), form_(encoding.hashes) {}
@@ -162,7 +162,7 @@ class ArrayEvents {
   KvHashForm form_;
 };
 
-// Writes structs as maps, in the order of their fields. Fields with a default are left out if they have the default value.
+// Writes structs as maps, in the order of their fields. A field that has its default value is omitted, if it has a default.
 class MapEvents {
  public:
   MapEvents(Packer& out, const KvEventEncoding& encoding) : out_(out), encoding_(encoding) {}
@@ -248,7 +248,7 @@ std::string_view kind_of(const LayerKvSpec& spec) {
 KvEventGroup group_of(const KvCacheGroup& group) {
   KvEventGroup told{.kind = kind_of(group.spec), .sliding_window = {}};
   if (const auto* window = std::get_if<SlidingWindowSpec>(&group.spec)) told.sliding_window = window->sliding_window;
-  // Layers of several kinds share a group only if all are cached as full attention.
+  // A group with layers of several kinds counts as full attention if all layers are cached as full attention, and as unknown otherwise.
   if (std::ranges::any_of(group.layer_specs, [&](const LayerKvSpec& spec) { return kind_of(spec) != told.kind; }))
     told.kind = std::ranges::all_of(group.layer_specs, is_full_attention) ? "full_attention" : "unknown";
   // A group with windows of several widths reports no window.

@@ -1,6 +1,6 @@
-// Publishes events of the KV cache to subscribers. The engine thread encodes a batch and queues it. The publisher's thread sends batches,
-// keeps the last ones, and checks for replay requests at least every 100 ms. ZeroMQ's PUB never waits for subscribers: beyond the
-// high-water mark it drops messages, per subscriber. XPUB is a PUB that also receives subscriptions.
+// Publishes events of the KV cache to subscribers. The engine thread encodes and queues batches. The publisher's thread sends them, stores
+// the most recent ones, and checks for replay requests at least every 100 ms. ZeroMQ's PUB never waits for subscribers: beyond the
+// high-water mark of a subscriber, it drops messages for this subscriber. XPUB is a PUB that also receives subscriptions.
 #include "engine/publish/kv_event_publisher.h"
 
 #include <fmt/format.h>
@@ -28,11 +28,12 @@ namespace {
 
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 constexpr int kLinger_ms = 1000;
-// Bounds kept batches by bytes, in addition to their number: one may hold the tokens of a long prompt.
+// Limit of the bytes of stored batches, in addition to the limit of their number, because one batch may contain the tokens of a long
+// prompt.
 constexpr std::size_t kMaxReplayBytes = std::size_t{64} << 20;
 constexpr std::uint64_t kEndOfReplay = UINT64_MAX;
 constexpr std::size_t kMostTopicBytes = 256;
-constexpr int kMostSubscriptions = 10'000;  // subscriptions that are remembered, only to count batches
+constexpr int kMostSubscriptions = 10'000;  // maximum number of stored subscriptions, which only serve to count batches
 
 using Sequence = std::array<std::uint8_t, 8>;
 
@@ -68,7 +69,8 @@ class ZmqPublisher final : public KvEventPublisher {
     sender_.set(zmq::sockopt::linger, kLinger_ms);
     sender_.set(zmq::sockopt::ipv6, true);
     sender_.set(zmq::sockopt::rcvhwm, kMostSubscriptions);
-    // A whole replay fits. Messages that the client has read still count until it has read half of the limit, so two replays must fit.
+    // Lets a whole replay fit into the queue. ZeroMQ counts messages that the client has read until it has read half of the limit, so there
+    // must be room for two replays.
     replay_socket_.set(zmq::sockopt::sndhwm, 2 * (static_cast<int>(options.buffer_steps) + 1));
     replay_socket_.set(zmq::sockopt::linger, 0);
     replay_socket_.set(zmq::sockopt::ipv6, true);
@@ -137,7 +139,7 @@ class ZmqPublisher final : public KvEventPublisher {
     }
   }
 
-  // A subscription is a byte (1: subscribe, 0: unsubscribe) and a topic prefix.
+  // Stores new subscriptions. A subscription message is one byte (1: subscribe, 0: unsubscribe) and a topic prefix.
   void note_subscriptions() {
     zmq::message_t message;
     while (sender_.recv(message, zmq::recv_flags::dontwait)) {
@@ -165,7 +167,7 @@ class ZmqPublisher final : public KvEventPublisher {
   }
 
   void answer_all() {
-    constexpr int kMostAtOnce = 16;  // limited so that events are still sent
+    constexpr int kMostAtOnce = 16;  // limited, so that events are still sent in between
     for (int i = 0; i < kMostAtOnce; ++i) {
       std::vector<zmq::message_t> frames;
       zmq::message_t frame;
@@ -176,7 +178,7 @@ class ZmqPublisher final : public KvEventPublisher {
         (void)replay_socket_.recv(next, zmq::recv_flags::none);
         frames.push_back(std::move(next));
       }
-      // Other messages are not replay requests and are ignored.
+      // Messages of another form are no replay requests and are ignored.
       if (frames.size() == 3 && frames[1].empty() && frames[2].size() == sizeof(Sequence)) answer(frames[0], frames[2]);
     }
   }
@@ -184,15 +186,15 @@ class ZmqPublisher final : public KvEventPublisher {
   void answer(const zmq::message_t& client, const zmq::message_t& question) {
     std::uint64_t first = 0;
     for (std::size_t i = 0; i < question.size(); ++i) first = (first << 8) | question.data<std::uint8_t>()[i];
-    // Lets the socket learn what the client has read since the last answer. Sends look for that once per millisecond only, and a message
-    // that seems not to fit is dropped.
+    // Lets the socket update how much the client has read since the last answer. Otherwise it updates this only once per millisecond, and a
+    // message that seems not to fit is dropped.
     (void)replay_socket_.get(zmq::sockopt::events);
     for (const auto& [sequence, bytes] : replay_buffer_)
       if (sequence >= first) reply(client, options_.topic, sequence, bytes);
     reply(client, "", kEndOfReplay, "");
   }
 
-  // vLLM 0.32.0 sends the topic in replays, too.
+  // Sends one message of a replay. vLLM 0.32.0 also sends the topic in replays.
   void reply(const zmq::message_t& client, std::string_view topic, std::uint64_t number, std::string_view bytes) {
     const Sequence sequence = big_endian(number);
     put(client.data(), client.size(), ZMQ_SNDMORE);
@@ -202,7 +204,8 @@ class ZmqPublisher final : public KvEventPublisher {
     put(bytes.data(), bytes.size(), 0);
   }
 
-  // A client that has disconnected or does not read gets nothing more: a ROUTER drops what it cannot send.
+  // Sends one frame without waiting. A client that has disconnected or does not read gets nothing more, because a ROUTER drops what it
+  // cannot send.
   void put(const void* bytes, std::size_t size, int flags) { (void)zmq_send(replay_socket_.handle(), bytes, size, flags | ZMQ_DONTWAIT); }
 
   KvEventsOptions options_;

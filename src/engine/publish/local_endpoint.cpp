@@ -49,7 +49,7 @@ bool is_local_address(const sockaddr& address) {
   return false;
 }
 
-// Returns the numeric address of a name if the name belongs to this machine; else empty.
+// Returns the numeric address of a host name if the name belongs to this machine; else an empty text.
 std::string local_address_of(const std::string& name) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;

@@ -1,6 +1,6 @@
-// The bookkeeping of one beam search. Searches calls it on the engine thread: after each step it picks the beams that continue, and at the
-// end the answer. It does not depend on the core, on time or on threads, and never requests a token. For the same offers it must give the
-// same answer as vLLM, including ties, so the order in which candidates are considered is part of the result.
+// The bookkeeping of one beam search. BeamSearches calls it on the engine thread: after each step it picks the beams that continue, and at
+// the end the answer. It does not depend on the core, on time or on threads. For the same offers it must give the same answer as vLLM,
+// including ties, so the order in which candidates are considered affects the result.
 #include "engine/requests/beam_search.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ double beam_score(double cum_logprob, std::uint32_t num_tokens, double length_pe
 
 namespace {
 
-// Inserts `item` into the `most` best items, best first, after equal items.
+// Inserts `item` into `best`, which is sorted by descending `key`, after equal items. Keeps at most `most` items.
 template <class T>
 void keep_best(std::vector<T>& best, const T& item, double T::* key, std::uint32_t most) {
   const auto behind = std::ranges::upper_bound(best, item.*key, std::ranges::greater{}, key);
@@ -74,13 +74,15 @@ void BeamSearch::step(std::span<const std::vector<TokenLogprob>> offers) {
 }
 
 std::uint32_t BeamSearch::remember(const Candidate& candidate, std::span<const std::uint32_t> positions) {
-  // Beams share most of their outputs, so each is a chain of nodes back to the prompt: remembering a beam costs a node, not a copy.
+  // Stores each beam as a chain of nodes back to the prompt, because beams share most of their outputs. A new beam then costs one node, not
+  // a copy.
   nodes_.push_back({paths_[candidate.beam].last, positions[candidate.beam], candidate.token});
   return static_cast<std::uint32_t>(nodes_.size() - 1);
 }
 
-// A beam's log probability can only fall; the length changes its score monotonically, so the best score is at one of two extremes. A
-// complete hypothesis beats a later one with an equal score.
+// Returns whether an open beam can still enter the answer. A beam's log probability can only fall, and its score changes monotonically with
+// its length, so the best possible score is at the current or at the maximum length. A completed hypothesis is better than a later
+// hypothesis with an equal score.
 bool BeamSearch::can_improve() const {
   if (completed_.size() < options_.width) return true;
   const double most = paths_.front().cum_logprob;

@@ -1,5 +1,5 @@
 #pragma once
-// Computes the hashes of a prompt's blocks on the client's thread: hashing a long prompt takes longer than a step may wait.
+// Computes the hashes of a prompt's blocks on the client's thread, because hashing a long prompt takes longer than a step may be delayed.
 #include <vector>
 
 #include "engine/adapters/adapter_lease.h"
@@ -9,8 +9,9 @@
 
 namespace quire {
 
-// Returns one hash per full block of a request with this adapter (null: none), as a core with this configuration computes them. Returns
-// none without prefix caching, and none for shorter hashes, which the core computes quickly itself. Thread-safe.
+// Returns one hash per full block of a request with this adapter (null: no adapter), as a core with this configuration computes them.
+// Returns no hashes without prefix caching, and for hash algorithms of fewer than 32 bytes, which the core itself computes quickly.
+// Thread-safe.
 std::vector<BlockHash> name_blocks(const EngineRequest& request, const AdapterLease* adapter, const CoreConfig& config);
 
 }  // namespace quire

@@ -9,7 +9,7 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMaxCachedMatchers = 64;
-constexpr std::size_t kMaxCachedBytes = std::size_t{8} << 20;  // of the grammars' texts
+constexpr std::size_t kMaxCachedBytes = std::size_t{8} << 20;  // limit for the text of the cached grammars
 
 bool are_alike(const StructuredOutput& a, const StructuredOutput& b) {
   return a.kind == b.kind && a.text == b.text;

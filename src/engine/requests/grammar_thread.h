@@ -1,5 +1,5 @@
 #pragma once
-// Compiles grammars on a separate thread, which starts with the first grammar. Compiled grammars are kept, within bounds.
+// Compiles grammars on a separate thread, which starts with the first grammar. A bounded number of compiled grammars is cached.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -28,19 +28,19 @@ class GrammarThread {
   };
 
   GrammarThread(std::shared_ptr<const TokenizerSpec> tokenizer, std::uint32_t vocab_size);
-  // Waits for the grammar that is being compiled.
+  // Waits until the current compilation ends.
   ~GrammarThread();
 
-  // Sets a callback for the compiling thread to call when take() has a result. Must be set before the first put().
+  // Sets a callback, which the compiling thread calls when take() has a result. Must be called before the first put().
   void set_notify(std::function<void()> notify) { notify_ = std::move(notify); }
   void put(RequestId id, GrammarSpec wanted);
-  // Drops the request's grammar if it is still queued; otherwise take() may still return it.
+  // Removes the request's grammar if it is still queued; otherwise take() may still return the grammar.
   void forget(RequestId id);
-  // Returns the compiled grammars in the order of put(). Costs nothing before the first put().
+  // Returns the newly compiled grammars in the order of put(). Costs nothing before the first put().
   std::vector<Compiled> take();
 
  private:
-  // A grammar to compile for one request. If an equal one was compiled before, it is found in cache_.
+  // A grammar to compile for one request. cache_ is searched first for an equal grammar.
   struct Job {
     RequestId id;
     GrammarSpec wanted;
@@ -62,7 +62,7 @@ class GrammarThread {
   std::deque<Job> jobs_;
   std::vector<Compiled> compiled_;
   bool stopping_ = false;
-  // Used by the thread. `cache_` begins with the most recently used grammar.
+  // Used by the thread. The first entry of `cache_` is the most recently used grammar.
   std::shared_ptr<const GrammarCompiler> compiler_;
   std::list<CachedMatcher> cache_;
   std::size_t num_cached_bytes_ = 0;

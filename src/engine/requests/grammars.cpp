@@ -1,6 +1,7 @@
-// Token masks for requests with a grammar. The core calls ready(), should_advance(), accept(), count_valid() and fork() from within its
-// functions, the step loop calls the others, all on the engine thread. Only compilation runs elsewhere (GrammarThread); no function here
-// waits for it. masks() leaves a matcher unchanged unless it fails: draft tokens are tried and rolled back.
+// Computes token masks for requests with a grammar. The core calls ready(), should_advance(), accept(), count_valid() and fork() from
+// within its functions; the step loop calls the other functions. All calls are on the engine thread. Only compilation runs on another
+// thread (GrammarThread), and no function here waits for it. masks() leaves a matcher unchanged unless the matcher fails: draft tokens are
+// tried and rolled back.
 #include "engine/requests/grammars.h"
 
 #include <algorithm>
@@ -97,8 +98,8 @@ std::optional<std::size_t> Grammars::first_row(const GrammarState& answer, std::
   return static_cast<std::size_t>(at.end() - expected.begin()) - answer.tail.size();
 }
 
-// Fills one row after another as if the draft tokens were accepted. Rows after a draft token that does not fit allow no token, because they
-// are never sampled.
+// Fills one row after another as if the draft tokens were accepted. Rows after a draft token that the grammar rejects allow no token,
+// because they are never sampled.
 bool Grammars::fill(GrammarMatcher& matcher, std::span<const TokenId> drafts, std::span<std::uint32_t> words) const {
   const std::uint32_t num_fitting = drafts.empty() ? 0 : matcher.count_valid(drafts);
   bool is_good = matcher.fill(words.first(num_words_));
@@ -122,11 +123,11 @@ std::span<const TokenMask> Grammars::masks(const StepPlan& plan) {
     if (!first) continue;
     const std::span<std::uint32_t> words = std::span(words_).subspan(row * num_words_, (1 + drafts.size()) * num_words_);
     row += 1 + drafts.size();
-    // Rows before the beginning of the answer allow every token.
+    // Rows before the beginning of the grammar allow every token.
     std::ranges::fill(words.first(*first * num_words_), ~0U);
     GrammarMatcher& matcher = *found->second.matcher;
     if (fill(matcher, drafts.subspan(*first), words.subspan(*first * num_words_)))
-      // A view of words_, which must not grow any more: it was made large enough for all rows above.
+      // The mask is a view of words_, which was made large enough for all rows above and must not grow any more.
       masks_.push_back({request.id, words});
     else
       failures_.push_back({request.id, {ErrorCode::invalid_argument, "structured_output", matcher.error(), "send a simpler grammar"}});
@@ -162,7 +163,7 @@ bool Grammars::accept(RequestId id, std::span<const TokenId> tokens) {
   GrammarState& answer = answers_.at(id);
   const std::size_t first = answer.num_outputs - tokens.size();
   if (answer.begin > first) tokens = tokens.subspan(std::min(tokens.size(), answer.begin - first));
-  // A grammar that is over accepts the ids that end a generation, any number of times.
+  // A completed grammar accepts the ids that end a generation, any number of times.
   return std::ranges::all_of(tokens, [&](TokenId token) { return answer.matcher->is_over() || answer.matcher->accept(token); });
 }
 
@@ -175,7 +176,8 @@ bool Grammars::fork(RequestId parent, RequestId child, std::uint32_t num_outputs
   if (found != answers_.end() && found->second.is_beam) return true;
   if (found == answers_.end() || found->second.num_outputs != num_outputs) return false;
   const GrammarState& from = found->second;
-  // Still compiling: the child waits for a separate matcher. The thread keeps compiled grammars, so this costs little.
+  // The grammar is still being compiled, so the child waits for a separate matcher. The thread caches compiled grammars, so the second
+  // compilation costs little.
   if (from.matcher == nullptr) {
     add(child, from.wanted, from.restarts);
     return true;

@@ -1,6 +1,6 @@
 // Implements the two sides of the queue (inbox.h): clients' threads append, the engine thread takes between two steps, and the thread that
-// stops the engine closes the queue. Every function takes the mutex once, for a moment. No sink or answer is called with the mutex held,
-// because it may call back. An accepted request is never lost: take() returns it once, as a submission or as cancelled.
+// stops the engine closes the queue. Every function holds the mutex once and only briefly. No sink or answer is called with the mutex held,
+// because it may call the inbox again. An accepted request is never lost: take() returns it once, either as a submission or as cancelled.
 #include "engine/requests/inbox.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-// Returns whether the command takes only a moment, however much its request has computed.
+// Returns whether executing the command takes only a moment, however much its request has computed.
 bool is_cheap(const Command& command) {
   return std::holds_alternative<FinishCommand>(command);
 }
@@ -29,7 +29,7 @@ Result<void> Inbox::room(std::uint32_t num_requests, const Tenant* tenant) const
     return fail(ErrorCode::invalid_argument, "n",
                 fmt::format("is {}, but at most {} requests of a client can wait at once", num_requests, most),
                 fmt::format("use at most {}, or start the server with a larger --max-num-waiting", most));
-  // Preempted requests wait again without being in num_waiting_, so open requests beyond one full batch count as waiting, too.
+  // Preempted requests wait again without counting in num_waiting_, so open requests beyond one full batch also count as waiting.
   const std::size_t num_beyond_batch = open_.size() - std::min<std::size_t>(open_.size(), limits_.max_num_seqs);
   const std::size_t num_waiting = std::max<std::size_t>(num_waiting_, num_beyond_batch);
   if (num_waiting + num_requests > limits_.max_num_waiting)
@@ -47,7 +47,8 @@ Result<void> Inbox::room(std::uint32_t num_requests, const Tenant* tenant) const
   return {};
 }
 
-// Prompts that share steps delay this one by as many tokens as it has itself; otherwise they are computed before it.
+// Returns an error if the predicted time until the first token exceeds max_ttft_s because of other prompts. If prompts share steps, each
+// other prompt delays this one by at most as many tokens as this prompt has; otherwise all queued prompts are computed before it.
 Result<void> Inbox::check_ttft(std::size_t num_prompt_tokens) const {
   if (limits_.max_ttft_s <= 0.0 || prefill_tokens_per_s_ <= 0.0) return {};
   std::uint64_t num_before = limits_.shares_steps ? 0 : num_queued_tokens_;
@@ -55,7 +56,7 @@ Result<void> Inbox::check_ttft(std::size_t num_prompt_tokens) const {
     for (const auto& [id, other] : open_) num_before += std::min(other.num_prefill_tokens, num_prompt_tokens);
   const double wait_s = static_cast<double>(num_before) / prefill_tokens_per_s_;
   const double late_s = wait_s + static_cast<double>(num_prompt_tokens) / prefill_tokens_per_s_ - limits_.max_ttft_s;
-  // A prompt that takes too long by itself is computed when no other one is.
+  // A prompt that alone exceeds the limit is accepted when no other prompt is queued.
   if (late_s <= 0.0 || num_before == 0) return {};
   Error error{ErrorCode::overloaded, "",
               fmt::format("the first token is predicted {:.1f} s after the limit of {:.1f} s (--max-ttft)", late_s, limits_.max_ttft_s),
@@ -101,7 +102,7 @@ Result<RequestId> Inbox::fork(Fork fork) {
   const auto found = open_.find(fork.parent);
   if (found == open_.end())
     return fail(ErrorCode::not_found, "parent", fmt::format("request {} is not open", fork.parent.value), "fork a request before it ends");
-  // The core does not know the parent yet, and commands are handled before submissions.
+  // Rejected, because the core does not have the parent yet, and commands are handled before submissions.
   if (queued(fork.parent) != nullptr)
     return fail(ErrorCode::overloaded, "parent", fmt::format("request {} is still queued for the scheduler", fork.parent.value),
                 "try again");
@@ -152,7 +153,7 @@ RequestId Inbox::open(std::uint32_t num_requests, Tenant& tenant) {
   return first;
 }
 
-// Returns the submission of this request if it has not been taken; else null.
+// Returns the submission of this request if it has not been taken; null otherwise.
 Inbox::Queued* Inbox::queued(RequestId id) {
   const auto found = open_.find(id);
   if (found == open_.end()) return nullptr;
@@ -203,7 +204,7 @@ void Inbox::control(Control control) {
     const std::lock_guard lock(mutex_);
     if (!closed_) {
       const PauseOptions* pausing = std::get_if<PauseOptions>(&control.verb);
-      // Cancelled immediately: if taken later, they would begin after the pause had ended all other requests.
+      // Queued submissions are cancelled now. If they were taken later, they would begin after the pause has ended all other requests.
       if (pausing != nullptr && pausing->mode == PauseMode::abort) cancel_all();
       commands_.emplace_back(std::move(control));
       has_input_ = true;
@@ -241,7 +242,7 @@ void Inbox::take(InboxBatch& intake, std::optional<double> wait_s, std::uint32_t
   intake.has_more = num_queued_ > 0 || !cancelled_.empty() || !commands_.empty();
   intake.closed = closed_;
   intake.aborting = aborting_;
-  // If anything is left, the next call must not wait.
+  // If work is left, the next call must not wait.
   has_input_ = intake.has_more;
 }
 
@@ -271,12 +272,12 @@ void Inbox::take_submissions(std::vector<Submission>& taken, std::uint32_t num_f
     --tenant.num_queued;
     --num_queued_;
   }
-  // Only cancelled submissions are left there.
+  // The queues of tenants without live submissions contain only cancelled ones.
   for (auto& [name, tenant] : tenants_)
     if (tenant.num_queued == 0) tenant.submissions.clear();
 }
 
-// Returns the tenant with the fewest prompt tokens served, among tenants with queued submissions.
+// Returns the tenant for which the fewest prompt tokens were taken, among the tenants with queued submissions.
 Inbox::Tenant& Inbox::next_tenant() {
   Tenant* next = nullptr;
   for (auto& [name, tenant] : tenants_)

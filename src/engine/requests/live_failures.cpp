@@ -1,5 +1,5 @@
-// Called on the engine thread, between a result and the next plan. Each function ends the failed requests, with the reason for their
-// clients; the step and the other requests continue.
+// Ends failed requests with the reason for their clients. Called on the engine thread, between a result and the next plan. The step and the
+// other requests continue.
 #include "engine/requests/live_failures.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Returns why the request failed; null: it has not failed.
+// Returns the reason why the request failed; null: it has not failed.
 const char* failure_of(const RequestResult& result) {
   for (const SampleOutcome& sample : result.samples) {
     if (sample.status == SampleOutcome::Status::not_finite) return "the model output for the next token contains NaN or Inf";
@@ -20,12 +20,12 @@ const char* failure_of(const RequestResult& result) {
       return "the grammar, allowed_token_ids, bad_words, logit_bias, min_tokens and penalties leave no token to sample";
   }
   if (result.pooled == nullptr) return nullptr;
-  // Counts all values without a branch, because there may be millions.
+  // Counts invalid values without a branch, because there may be millions of values.
   const auto is_bad = [](float value) { return !(std::abs(value) <= std::numeric_limits<float>::max()); };
   return std::ranges::count_if(*result.pooled, is_bad) == 0 ? nullptr : "the pooled output of the model contains NaN or Inf";
 }
 
-// Returns the error for a request that leaves no token to sample; nullopt for other failures.
+// Returns the error of a request for which no token is left to sample; nullopt for other failures.
 std::optional<Error> refusal_of(const RequestResult& result, const char* failure) {
   const auto is_masked = [](const SampleOutcome& sample) { return sample.status == SampleOutcome::Status::all_masked; };
   if (std::ranges::none_of(result.samples, is_masked)) return std::nullopt;
@@ -43,7 +43,8 @@ void LiveFailures::end_failed(const WorkerResult& result) {
     const std::optional<RequestView> view = core_.view(request.id);
     if (std::ranges::find(*invalidated, request.id) != invalidated->end() || (view && view->discard_latest_async_tokens)) continue;
     std::optional<Error> refusal = refusal_of(request, failure);
-    // After a non-finite output, a block that the request has read may contain NaN or Inf, and would fail every request that finds it.
+    // After a non-finite output, a block that the request has read may contain NaN or Inf, and every request that hits the block would
+    // fail.
     if (!refusal) core_.forget_blocks(request.id);
     if (BeamSearches::is_beam(request.id)) {
       if (const auto search = searches_.search_of(request.id)) searches_.end(*search, FinishReason::error, failure, refusal);

@@ -1,6 +1,6 @@
 #pragma once
-// Ends requests that cannot continue: because of the model's output, the cost of their grammar, or blocks that were not loaded. Belongs to
-// the engine thread.
+// Ends requests that cannot continue: the model's output is not finite, their grammar does not compile or costs too much, no token is left
+// to sample, or their blocks were not loaded. Belongs to the engine thread.
 #include <vector>
 
 #include "engine/requests/grammars.h"
@@ -17,9 +17,9 @@ class LiveFailures {
   LiveFailures(Core& core, LiveRequests& live, LiveForks& forks, LiveSearches& searches)
       : core_(core), live_(live), forks_(forks), searches_(searches) {}
 
-  // Ends the requests without a finite output, or without a token to sample. Called before the core's apply(), so that the core drops the
-  // placeholder of a failed sample. Requests that ran on blocks that were not loaded are skipped: their tokens are dropped in any case, and
-  // do not show a fault of the model.
+  // Ends the requests whose output is not finite, or for which no token is left to sample. Called before the core's apply(), so that the
+  // core drops the placeholder of a failed sample. Requests that ran on blocks that were not loaded are skipped: their tokens are dropped
+  // anyway, and a non-finite output of theirs is no fault of the model.
   void end_failed(const WorkerResult& result);
   void end_refused(std::vector<Grammars::Failure> failures);
   // Ends a request that the core has ended because its blocks were not loaded (KvLoadFailurePolicy::fail).

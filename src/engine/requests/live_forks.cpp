@@ -1,6 +1,6 @@
-// Called by the step loop on the engine thread: siblings are forked when a plan computes the leader's last prompt token, children of
-// clients' forks between two steps. A client's id always gets a last output, so a fork that cannot be made ends it with an error here, and
-// never stops the program.
+// Forks siblings when a plan computes the leader's last prompt token, and children of clients' forks between two steps. Called by the step
+// loop on the engine thread. Each id that a client knows gets a last output. A fork that is not possible therefore ends the child with an
+// error, and never stops the program.
 #include "engine/requests/live_forks.h"
 
 #include <string>
@@ -17,7 +17,7 @@ RequestView live_view(const Core& core, RequestId id) {
   return *view;
 }
 
-// Names the client's field: the core names its own option, but the client asked for `n` children.
+// Returns the error with the client's field: the core names its option, but the client asked for `n` children.
 Error for_client(Error refusal) {
   if (refusal.code == ErrorCode::overloaded) refusal.field = "n";
   return refusal;
@@ -47,7 +47,7 @@ void LiveForks::fork_sibling(RequestId leader, RequestId id) {
   live.leader.reset();
   live.prompt_logprobs = live_.at(leader).prompt_logprobs;
   live.prompt_experts = live_.at(leader).prompt_experts;
-  live.sampling.prompt_logprobs.reset();  // the leader's are complete after this plan
+  live.sampling.prompt_logprobs.reset();  // the log probabilities of the leader are complete after this plan
   const ForkRequest child{
       .id = id, .name = live.name, .arrival_time = live_.now_s(), .num_tokens = live.num_prompt_tokens, .sampling = &live.sampling};
   if (!core_.fork(leader, child, {.now = live_.now_s()})) add_unforked(id, live_view(core_, leader));
@@ -55,7 +55,7 @@ void LiveForks::fork_sibling(RequestId leader, RequestId id) {
 
 void LiveForks::part(RequestId leader) {
   LiveRequest& live = live_.at(leader);
-  std::erase(leaders_, leader);  // also if all siblings that waited for it have ended
+  std::erase(leaders_, leader);  // also if all siblings that waited for the leader have ended
   for (const RequestId id : std::exchange(live.siblings, {})) add_unforked(id, live_view(core_, leader));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Forks requests. Siblings (n > 1) share a prompt; the first of them, the leader, is added to the core, and the others are forked from it
+// Forks requests. Siblings (n > 1) share a prompt. The first sibling, the leader, is added to the core, and the others are forked from it
 // when its prompt is planned. Children of a client's fork() start from a request that already has outputs. Belongs to the engine thread.
 //
 // States of a sibling, and the function that moves it:
@@ -22,21 +22,21 @@ class LiveForks {
  public:
   LiveForks(Core& core, LiveRequests& live, LiveSessions& sessions) : core_(core), live_(live), sessions_(sessions) {}
 
-  // Registers all siblings of the submission. Its first request must be live.
+  // Registers the siblings of the submission's first request, which must be live.
   void expect(const Submission& submission);
-  // Forks the siblings of each leader that computes the last token of its prompt in this plan. The whole prompt is computed before the next
-  // plan runs.
+  // Forks the siblings of each leader that computes the last token of its prompt in this plan. (The whole prompt is computed before the
+  // next plan runs.)
   void planned(const StepPlan& plan);
-  // Adds the siblings of a leader as separate requests, because it ends before its prompt was planned.
+  // Adds the siblings of a leader as separate requests, because the leader ends before its prompt was planned.
   void part(RequestId leader);
-  // Ends the expected siblings of a leader that the core has ended, because the blocks that they would share could not be loaded.
+  // Ends the expected siblings of a leader that the core has ended because the blocks that they would share could not be loaded.
   void end_siblings(RequestId leader, const std::string& error);
   // Ends an expected sibling.
   void end_expected(RequestId id, FinishReason reason);
-  // Forks children from a request. A child's first output holds the parent's outputs so far. If the fork fails, it is the child's last
-  // output and holds the error.
+  // Forks children from a request. A child's first output contains the parent's outputs so far. If the fork fails, the child gets only one
+  // output, which contains the error.
   void fork(const Fork& fork);
-  // Sends the last outputs of children that were never forked.
+  // Sends the last outputs of children whose fork was cancelled.
   void cancel(const Fork& fork, FinishReason reason);
 
   [[nodiscard]] std::uint32_t num_expected();

@@ -1,5 +1,5 @@
-// Requests with images that are encoded before the requests go to the core. Called by the step loop between two steps. A request that is
-// here was accepted and is unknown to the core: every command that ends it must find it here.
+// Holds requests with images until the images are encoded; only then do the requests go to the core. Called by the step loop between two
+// steps. A request in this table was accepted and is unknown to the core, so every command that ends requests must also search this table.
 #include "engine/requests/live_images.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Returns how many of the request's tokens the prefix cache would provide if the request were admitted now.
+// Returns how many of the request's tokens would be found in the prefix cache if the request were admitted now.
 std::uint32_t LiveImages::num_cached_tokens(const Submission& submission) const {
   NewRequest request;
   request.prompt = submission.request.prompt;

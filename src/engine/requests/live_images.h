@@ -1,6 +1,6 @@
 #pragma once
-// Requests with images that are being encoded. The core does not know them yet, so no request after them waits. Belongs to the engine
-// thread.
+// Requests whose images are being encoded. The core does not have them yet, so that requests after them need not wait. Belongs to the
+// engine thread.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -16,28 +16,30 @@ class LiveImages {
  public:
   LiveImages(Core& core, WorkerBase& worker) : core_(core), worker_(worker) {}
 
-  // Hands the images to the worker. Returns true if the request waits for them and was taken; false if the images are already encoded or
-  // their tokens are in the prefix cache.
+  // Passes the images to the worker. Returns true if the request must wait for them; the submission was then moved from. Returns false if
+  // all images are already encoded, or their tokens are in the prefix cache.
   bool take(Submission& submission);
-  // A waiting request, with the commands for it that came since. They are executed after it is added, in this order.
+  // A waiting request, with the commands for the request that have come since. They are executed in this order after the request is added.
   struct Waiting {
     Submission submission;
     std::vector<Fork> forks{};
     std::vector<SessionTokens> inputs{};  // inputs of the children
     std::vector<std::shared_ptr<EncodedImage>> needed{};
 
-    [[nodiscard]] std::vector<RequestId> ids() const;  // ids of its siblings and of the children to fork
+    [[nodiscard]] std::vector<RequestId> ids() const;  // ids of its requests, and of the children to fork
   };
   // Returns the requests that no longer wait, in the order of arrival.
   std::vector<Waiting> take_ready();
   [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
   [[nodiscard]] std::uint32_t num_waiting() const;
 
-  // Keep a command for a waiting request. Return false if the parent or the session does not wait here.
+  // Store a command for a waiting request. Return false if the parent or the session is not waiting here.
   bool fork(const Fork& fork);
   bool append(SessionTokens& input);
-  // Ends a request. `unknown`: no request with that id waits here. `one`: others of its submission still wait. `all`: it was the last one
-  // of its submission, which no longer waits and is moved to `whole`.
+  // Ends a request. Returns:
+  // - `unknown`: no request with that id waits here;
+  // - `one`: other requests of the submission still wait;
+  // - `all`: it was the last request of its submission, which was moved to `whole`.
   enum class Ended : std::uint8_t { unknown, one, all };
   Ended end(RequestId id, FinishReason reason, Waiting& whole);
   // Returns the ids of all waiting requests.
@@ -45,7 +47,7 @@ class LiveImages {
 
  private:
   [[nodiscard]] std::uint32_t num_cached_tokens(const Submission& submission) const;
-  std::deque<Waiting>::iterator find(RequestId id);  // the entry with this id
+  std::deque<Waiting>::iterator find(RequestId id);  // returns the entry with this id
 
   Core& core_;
   WorkerBase& worker_;

@@ -1,6 +1,6 @@
-// The table of requests that clients wait for. An entry is made when a request is taken and forgotten when the core retires the request.
+// The table of requests that clients wait for. An entry is made when a request is taken, and is removed when the core retires the request.
 // Called on the engine thread by the step loop and by the parts that move requests (forks, sessions, searches, failures). Every end of a
-// request passes through here, so that each client gets one last output, and counts and tables agree.
+// request passes through this file, so that each client gets one last output, and counts and tables agree.
 #include "engine/requests/live_requests.h"
 
 #include <algorithm>

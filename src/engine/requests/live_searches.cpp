@@ -15,7 +15,7 @@ void LiveSearches::add(Submission& submission) {
 
 void LiveSearches::admit(RequestId search, const FirstAdmission& admission, double now_s) {
   LiveRequest& first = live_.at(search);
-  // Each beam is admitted, but the search counts once.
+  // Counts the first admission of a search only once, although each of its beams is admitted.
   if (std::exchange(first.is_admitted, true)) return;
   for (std::uint32_t i = 0; i < searches_.width(search); ++i) {
     const RequestId id{search.value + i};

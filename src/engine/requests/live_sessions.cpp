@@ -32,8 +32,8 @@ void LiveSessions::begin_result(bool next_runs) {
 
 void LiveSessions::rest(RequestId id, LiveSession& session) {
   session.waits = true;
-  // With asynchronous scheduling the next step has already started and may compute tokens after the answer. Its result is not for the
-  // client, and the core may not get the next input before that result.
+  // With asynchronous scheduling the next step has already started, and may compute tokens after the answer. The client must not receive
+  // these tokens, and the core must not get the next input before that step's result.
   session.waits_until_result = num_applied_ + (next_runs_ ? 1 : 0);
   waiting_sessions_.push_back(id);
 }

@@ -1,9 +1,10 @@
 #pragma once
-// Streaming sessions: requests that wait for more of their prompt where other requests end. Belongs to the engine thread.
+// Streaming sessions: at the end of an answer, where other requests end, a session waits for more of its prompt. Belongs to the engine
+// thread.
 //
 // The core's sessions are vLLM's: the last token of an answer is not computed and is dropped, and with asynchronous scheduling a step in
-// flight may continue after the answer. Here the core gets an input only when the session waits and no step in flight includes it. The
-// tokens that the core would drop are put before the input, so the context is always what the client has seen.
+// flight may continue after the answer. Here the core gets an input only when the session waits and no step in flight includes it. Tokens
+// that the core would drop are put before the input, so that the context is always what the client has received.
 #include <cstdint>
 #include <vector>
 
@@ -18,19 +19,20 @@ class LiveSessions {
  public:
   LiveSessions(Core& core, LiveRequests& live) : core_(core), live_(live) {}
 
-  // Called when the core has just taken the session.
+  // Begins a session. Called immediately after the core has accepted the request.
   void begin(LiveRequest& live, Submission& submission);
-  // Gives a child the state of its parent: inside an answer, or after it. The parent's inputs that have not begun are not copied.
+  // Copies the state of a parent to its child: within an answer, or after it. Inputs of the parent that it has not begun to answer are not
+  // copied.
   void fork(RequestId id, LiveRequest& child, const LiveSession& parent);
-  // Appends an input; ignored if the session has ended. Returns whether the session continued or ended.
+  // Appends an input. Ignored if the session has ended. Returns whether the session continued or ended.
   bool append(SessionTokens input);
-  // Called before a step's result is taken. `next_runs`: the step after it has started.
+  // Called before a step's result is taken. `next_runs`: the next step has already started.
   void begin_result(bool next_runs);
   // Makes a session wait for input after its answer.
   void rest(RequestId id, LiveSession& session);
-  // Continues the sessions that have their next input. Returns whether one continued or ended.
+  // Continues the sessions that wait and have a next input. Returns whether a session continued or ended.
   bool advance();
-  // Removes a session from the waiting ones.
+  // Removes a session from the list of waiting sessions.
   void forget(RequestId id) { std::erase(waiting_sessions_, id); }
 
  private:

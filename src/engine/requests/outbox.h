@@ -1,5 +1,5 @@
 #pragma once
-// Gathers outputs during a step and hands them out in one call per sink. Belongs to the engine thread.
+// Collects outputs during a step and delivers them in one call per sink. Belongs to the engine thread.
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@ namespace quire {
 
 class Outbox {
  public:
-  // The reference is valid until the next call.
+  // Queues an output and returns a reference to it, valid until the next call.
   RequestOutput& send(OutputSink* sink, RequestOutput output) {
     outgoing_.push_back({sink, std::move(output), outgoing_.size()});
     return outgoing_.back().output;
@@ -22,7 +22,7 @@ class Outbox {
   struct Outgoing {
     OutputSink* sink = nullptr;
     RequestOutput output;
-    std::size_t index = 0;  // index among all outputs: the outputs of a request stay in order
+    std::size_t index = 0;  // index among all outputs, which keeps the outputs of a request in order
   };
   std::vector<Outgoing> outgoing_;
 };

@@ -14,7 +14,7 @@ void RoutedExperts::take(const WorkerResult& result) {
     const RoutedRows& rows = request.routed;
     if (rows.num_tokens() == 0) continue;
     const LiveRequest& live = live_.at(request.id);
-    // Siblings share these entries, and a client may be reading them: existing entries are not written again.
+    // Siblings share these entries, and a client may be reading them, so existing entries are not written again.
     std::vector<std::uint16_t>* const room = live.prompt_experts.get();
     if (room == nullptr) continue;
     const std::size_t known = room->size() / rows.width;
@@ -33,7 +33,7 @@ void RoutedExperts::give(const RequestResult& result, std::size_t num_tokens, Li
               "the result has an expert row for each sample");
   const bool is_whole = live.prompt_experts == nullptr || live.prompt_experts->size() == std::size_t{live.num_prompt_tokens} * rows.width;
   QUIRE_CHECK(is_whole, "the experts of every prompt token are known");
-  // The row before the very first sample is the last row of the prompt.
+  // The row before the first sample is the last row of the prompt.
   const std::size_t num_given = live.prompt_experts != nullptr ? 1 : 0;
   output.prompt_experts = std::exchange(live.prompt_experts, nullptr);
   const auto given = rows.experts.last(result.samples.size() * rows.width).subspan(num_given * rows.width);

@@ -1,5 +1,5 @@
-// The requests of the core that beam searches consist of. The step loop calls it on the engine thread. A beam is continued or given back
-// only while it waits after its token, so no step computes it then. The core may hold at most one beam more than the search is wide; its
+// Manages the core's requests that beam searches consist of. The step loop calls it on the engine thread. A beam is continued or released
+// only while it waits after its token, when no step computes it. The core may have at most one beam more than the width of a search; its
 // limits allow for that (resolve_options.cpp).
 #include "engine/requests/searches.h"
 
@@ -12,11 +12,11 @@
 namespace quire {
 namespace {
 
-// Distance between the arrival times of a search's beams: with equal times they could preempt each other forever
+// Distance between the arrival times of a search's beams. With equal times they could preempt each other forever
 // (ForkRequest::arrival_time).
 constexpr double kBeamArrivalGap_s = 1e-6;
 
-// Tokens are sampled greedily: the sampled token is dropped, and only its alternatives count.
+// Returns the sampling parameters of beams. Tokens are sampled greedily: the sampled token is dropped, and only its alternatives are used.
 std::shared_ptr<const SamplingParams> sampling_of(const EngineRequest& given) {
   SamplingParams sampling;
   sampling.temperature = 0.0F;
@@ -99,7 +99,7 @@ void BeamSearches::offer(RequestId id, const PositionLogprobs& sampled) {
   Search& search = searches_.at(place.search);
   Beam& beam = search.open[place.beam];
   QUIRE_CHECK(beam.offer.empty() && sampled.entries.size() > 1 && search.num_missing > 0, "a beam waits for the others after each token");
-  beam.offer.assign(sampled.entries.begin() + 1, sampled.entries.end());  // the first is the sampled token
+  beam.offer.assign(sampled.entries.begin() + 1, sampled.entries.end());  // the first entry is the sampled token
   if (--search.num_missing == 0) ready_.push_back(place.search);
 }
 
@@ -122,7 +122,7 @@ std::vector<SearchStep> BeamSearches::advance(double now_s) {
   return steps;
 }
 
-// Beams without a successor end first, so that the core holds at most one request more than the search is wide.
+// Continues a search. Beams without a successor end first, so that the core has at most one request more than the width of the search.
 void BeamSearches::advance_search(RequestId id, Search& search, double now_s) {
   std::vector<Beam> before = std::exchange(search.open, {});
   const std::span<const BeamSearch::Beam> chosen = search.beams.beams();
@@ -147,7 +147,7 @@ void BeamSearches::advance_beam(Beam& parent, const BeamSearch::Beam& chosen, st
   if (!parent.in_core || !fork(parent, chosen, child, search, arrival_s, now_s)) add_recomputed(beam, child, search, now_s);
 }
 
-// Returns false if the core does not fork requests of this kind.
+// Forks a beam. Returns false if the core does not fork requests of this kind.
 bool BeamSearches::fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s,
                         double now_s) {
   const std::optional<RequestView> view = core_->view(parent.id);
@@ -166,7 +166,7 @@ bool BeamSearches::fork(const Beam& parent, const BeamSearch::Beam& chosen, Requ
 }
 
 void BeamSearches::add_recomputed(std::uint32_t beam, RequestId id, const Search& search, double now_s) {
-  // The blocks may still be cached; then little is computed again.
+  // The blocks may still be in the prefix cache; then little is computed again.
   std::vector<TokenId> tokens = search.prompt;
   std::ranges::copy(search.beams.outputs(beam), std::back_inserter(tokens));
   NewRequest request = request_of(id, search);

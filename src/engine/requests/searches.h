@@ -1,12 +1,12 @@
 #pragma once
-// Beam searches in progress. Each beam is a request of the core, a session that waits after each token. When all beams of a search have
-// their token, the next beams are forked from their parents, each with the chosen token, and all parents end. So nothing is computed twice,
+// Beam searches in progress. Each beam is a request of the core: a session that waits after each token. When all beams of a search have
+// their token, the next beams are forked from their parents, each with its chosen token, and all parents end. Nothing is computed twice,
 // and no request continues with a token that was not chosen.
 //
 // States of a beam, and the function that moves it:
 //   begun -> offered       its token and the alternatives to it have come                      offer
 //   offered -> (none)      the search has continued                                            advance
-//   offered -> given back  other requests need its blocks; the next beams are computed again   release_waiting_beams
+//   offered -> released    other requests need its blocks; the next beams are computed again   release_waiting_beams
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,12 +26,13 @@
 
 namespace quire {
 
-// The progress of a search in a step.
+// The progress that a search has made in a step.
 struct SearchStep {
   RequestId search;
   std::uint32_t width = 1;
-  std::uint32_t num_tokens = 0;  // sampled in the step, one per beam
-  // The answer, best first; empty: the search continues. It has fewer than `width` entries only if a grammar allows no more.
+  std::uint32_t num_tokens = 0;  // number of tokens sampled in the step, one per beam
+  // The hypotheses of the answer, the best first; empty: the search continues. There are fewer than `width` only if the grammar allows no
+  // more.
   std::vector<BeamSearch::Hypothesis> best{};
 };
 
@@ -39,37 +40,37 @@ class BeamSearches {
  public:
   static constexpr std::uint32_t kMaxWidth = 10;  // a beam needs 2 * width alternatives, and at most 20 are available
 
-  // `grammars` is null if structured output is not possible, `encoder_inputs` if the model has no encoder.
+  // `grammars` is null if structured output is not possible. `encoder_inputs` is null if the model has no encoder.
   BeamSearches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars, LiveEncoderInputs* encoder_inputs = nullptr);
 
-  // Adds a search. It has the id of the submission, and its beams have ids that no client has. `adapter` may be null.
+  // Adds a search. Its id is that of the submission, and its beams have ids that no client uses. `adapter` may be null.
   void add(Submission& submission, SharedLease adapter, double now_s);
   [[nodiscard]] static bool is_beam(RequestId id) { return id.value >= kFirstBeam; }
   // Returns the search of an open beam; nullopt: its search has ended.
   [[nodiscard]] std::optional<RequestId> search_of(RequestId beam) const;
   [[nodiscard]] std::uint32_t width(RequestId search) const { return searches_.at(search).width; }
-  // Takes the alternatives of a beam that was computed and waits.
+  // Stores the alternatives of a beam whose token was computed and which now waits.
   void offer(RequestId beam, const PositionLogprobs& sampled);
-  // Continues the searches in which all beams are computed, and returns their progress. A search with an answer is forgotten.
+  // Continues the searches in which all beams are computed, and returns their progress. A search that has its answer is forgotten.
   [[nodiscard]] std::vector<SearchStep> advance(double now_s);
-  // Frees the blocks of beams that only wait for other beams. Returns whether there were any.
+  // Frees the blocks of beams that only wait for other beams. Returns whether there were such beams.
   bool release_waiting_beams(double now_s);
   void end(RequestId search, double now_s);
-  // Called when no plan names the beam any more.
+  // Forgets a beam to which no plan refers any more.
   void retired(RequestId beam) { retiring_.erase(beam); }
 
  private:
   static constexpr std::uint64_t kFirstBeam = std::uint64_t{1} << 48U;
   static constexpr std::uint32_t kMaxLogprobs = 2 * kMaxWidth;
 
-  // A request of the core; after release_waiting_beams() only its offer is left.
+  // A beam, which is a request of the core. After release_waiting_beams(), only its offer is left.
   struct Beam {
     RequestId id;
     bool in_core = true;
     std::vector<TokenLogprob> offer{};              // empty: not computed yet
     std::shared_ptr<const RequestInputs> inputs{};  // from LiveEncoderInputs::hold()
   };
-  // A search from add() to end(), or to its answer.
+  // A search, from add() until end() or its answer.
   struct Search {
     BeamSearch beams;
     std::uint32_t width = 1;
@@ -87,13 +88,13 @@ class BeamSearches {
     std::string cache_salt;
     RequestTags tags;
   };
-  // Objects of an ended beam that a plan still names: the worker may still use them.
+  // Objects of an ended beam that the worker may still use, because a plan still refers to the beam.
   struct RetiringBeam {
     SharedLease adapter;
     std::shared_ptr<const SamplingParams> sampling;
     std::shared_ptr<const RequestInputs> inputs;
   };
-  // The beam that an id of the core belongs to.
+  // The search and the beam to which an id of the core belongs.
   struct BeamPosition {
     RequestId search;
     std::uint32_t beam = 0;
@@ -105,7 +106,7 @@ class BeamSearches {
   bool fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s, double now_s);
   void add_recomputed(std::uint32_t beam, RequestId id, const Search& search, double now_s);
   void close(Beam& beam, const Search& search, double now_s);
-  // Ends the beam in the core. Returns false if it was given back before.
+  // Ends the beam in the core. Returns false if the beam was released before.
   bool finish_in_core(Beam& beam, const Search& search, double now_s);
   [[nodiscard]] NewRequest request_of(RequestId id, const Search& search) const;
 

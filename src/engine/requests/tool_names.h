@@ -1,5 +1,5 @@
 #pragma once
-// Answers the core's question which tool a finished turn calls, with the function that its request provided. Belongs to the engine thread.
+// Returns the tool that a finished turn calls, by calling the function that its request provided. Belongs to the engine thread.
 #include <string>
 #include <unordered_map>
 #include <utility>

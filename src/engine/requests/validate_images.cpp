@@ -1,4 +1,4 @@
-// Checks properties of images that the worker and the core rely on: tiles of the encoder's size, the matching number of embeddings, and
+// Checks the properties of images on which the worker and the core rely: tiles of the encoder's size, the correct number of embeddings, and
 // positions within the prompt.
 #include "engine/requests/validate_images.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxIdentifierBytes = 256;
 
-// Returns what is wrong with the embeddings; empty: nothing.
+// Returns the problem of the embeddings; empty: they are valid.
 std::string embeds_problem(const PromptImage& picture, const ImageInfo& info) {
   const ImageEmbeds& embeds = *picture.embeds;
   const std::uint64_t count = picture.position.num_embeds(), size = info.embed_size;

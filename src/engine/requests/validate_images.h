@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// Checks the images of a request against the model's description. Errors name the field.
+// Checks the images of a request against the image properties of the model. Errors name the field.
 Result<void> validate_images(const EngineRequest& request, const ImageInfo& info);
 
 }  // namespace quire

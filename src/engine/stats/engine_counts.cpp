@@ -1,5 +1,5 @@
-// Counts the engine's requests and steps. The step loop calls it on the engine thread for each output and each step, so a call is an
-// addition or two, without a lock and without waiting. Other threads read copies.
+// Counts the engine's requests and steps. The step loop calls it on the engine thread for each output and each step. A call is one or two
+// additions, without a lock. Other threads read copies.
 #include "engine/stats/engine_counts.h"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ void EngineCounts::evictions(std::span<const KvEvictionEvent> events) {
   }
 }
 
-// A single request shares all blocks with itself, which is not worth counting.
+// Ignores a step with a single request, which shares all blocks with itself.
 void EngineCounts::common_prefix(std::size_t num_requests, std::span<const std::uint32_t> num_blocks) {
   if (num_requests < 2) return;
   if (!stats_.common_prefix_blocks) stats_.common_prefix_blocks = make_block_histogram();
@@ -98,7 +98,7 @@ void EngineCounts::adapter_ends(const std::string& name, bool ran) {
   update_adapter_stats();
 }
 
-// Called when adapters change and not in each step, because there are more steps than requests.
+// Called when the use of adapters changes and not in each step, because there are more steps than such changes.
 void EngineCounts::update_adapter_stats() {
   stats_.running_adapters.clear();
   stats_.waiting_adapters.clear();

@@ -1,5 +1,5 @@
 #pragma once
-// The engine thread's counters of requests and steps. Belongs to that thread; other threads read copies of stats().
+// The counters of requests and steps. Belong to the engine thread; other threads read copies of stats().
 #include <cstdint>
 #include <map>
 #include <span>
@@ -15,7 +15,7 @@ namespace quire {
 // Times of one step, in seconds.
 struct StepTimes {
   double plan_s = 0.0;
-  double run_s = 0.0;  // from the start of the step to its result
+  double run_s = 0.0;  // from the start of the step until its result is available
   double apply_s = 0.0;
 };
 
@@ -32,29 +32,30 @@ class EngineCounts {
   // Counts the draft tokens of one request in one step.
   void drafts(std::uint32_t num_verified, std::uint32_t num_accepted);
   void step(const StepTimes& times);
-  // Called for a step that computed something, after step().
+  // Counts a forward pass. Called after step(), if the step computed something.
   void forward_pass(double forward_s, double sample_s);
-  // Counts a step whose time was predicted.
+  // Adds the predicted and the measured time of a step.
   void predicted_step(double predicted_s, double took_s) {
     stats_.predicted_steps_s += predicted_s;
     stats_.measured_steps_s += took_s;
   }
   // Counts evictions of sampled blocks since the last step.
   void evictions(std::span<const KvEvictionEvent> events);
-  // Counts the common blocks of a plan's requests; `num_blocks` has one entry per cache group (StepPlan::num_common_prefix_blocks).
+  // Counts the leading blocks that the requests of a plan share. `num_blocks` has one entry per cache group
+  // (StepPlan::num_common_prefix_blocks).
   void common_prefix(std::size_t num_requests, std::span<const std::uint32_t> num_blocks);
-  // Count a request with this adapter: it waits, is admitted, or ends. `ran`: it was admitted before its end.
+  // Count a request that names this adapter, when it starts to wait, is admitted, and ends. `ran`: the request was admitted before its end.
   void adapter_waits(const std::string& name);
   void adapter_runs(const std::string& name);
   void adapter_ends(const std::string& name, bool ran);
-  // Copies the core's counters.
+  // Copies the core's counters into the statistics.
   void take(const CoreCounters& counters);
 
-  // Returns the statistics. The caller fills in what is not counted here.
+  // Returns the statistics. The caller fills in the values that this class does not count.
   [[nodiscard]] EngineStats& stats() { return stats_; }
 
  private:
-  // The numbers of requests that name an adapter.
+  // The numbers of waiting and running requests that name an adapter.
   struct AdapterUse {
     std::uint32_t num_waiting = 0, num_running = 0;
   };

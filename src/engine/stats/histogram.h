@@ -1,5 +1,5 @@
 #pragma once
-// Histograms of seconds or of block counts, with fixed cumulative buckets as in Prometheus.
+// Histograms of seconds or block counts, with fixed cumulative buckets as in Prometheus.
 #include <cstddef>
 #include <initializer_list>
 
@@ -14,7 +14,7 @@ inline HistogramSnapshot make_histogram(std::initializer_list<double> bounds) {
   return histogram;
 }
 
-// Counts `times` equal observations in every bucket with an upper bound of at least `value`, and always in +Inf.
+// Adds `times` equal observations to every bucket whose upper bound is at least `value`, and to +Inf.
 inline void observe(HistogramSnapshot& histogram, double value, std::uint64_t times = 1) {
   for (std::size_t i = histogram.counts.size(); i-- > 0;) {
     if (i < histogram.bounds.size() && histogram.bounds[i] < value) break;
@@ -23,7 +23,7 @@ inline void observe(HistogramSnapshot& histogram, double value, std::uint64_t ti
   histogram.sum += value * static_cast<double>(times);
 }
 
-// Return statistics of zeros, with the buckets of vLLM's metrics where vLLM has them.
+// Return statistics of zeros. Histograms have the buckets of vLLM's metric, if vLLM has the metric.
 EngineStats make_engine_stats();
 KvResidencyStats make_residency_stats();
 HistogramSnapshot make_block_histogram();

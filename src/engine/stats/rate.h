@@ -1,5 +1,6 @@
 #pragma once
-// A recent rate per second. Older amounts decay exponentially; the horizon is in seconds of the measured work.
+// Measures a recent rate per second. Older amounts decay exponentially. The horizon counts only seconds of the measured work, not elapsed
+// time.
 #include <cmath>
 
 namespace quire {
@@ -14,7 +15,7 @@ class Rate {
     amount_ = amount_ * kept + amount;
     seconds_ = seconds_ * kept + seconds;
   }
-  // Returns 0 if nothing was added yet.
+  // Returns the rate; 0 if nothing was added yet.
   [[nodiscard]] double per_second() const { return seconds_ > 0.0 ? amount_ / seconds_ : 0.0; }
 
  private:

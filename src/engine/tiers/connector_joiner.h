@@ -1,5 +1,6 @@
 #pragma once
-// Joins several connectors and their transports into one. Each connector has a separate tier with its transport.
+// Combines several connectors and their transports into one connector and one transport. Each connector has a separate tier with its
+// transport.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -13,13 +14,14 @@ namespace quire {
 class ConnectorJoiner {
  public:
   void add(ConnectorAndTransport halves);
-  // Merges the connectors added so far into one member that chooses by `choice`. Connectors added later are further members.
+  // Combines the connectors added so far into one member, which chooses between them by `choice`. Connectors added later are further
+  // members.
   void merge(CompositeChoice choice);
-  // Returns one connector and one transport for all members. A single pair is returned unchanged.
+  // Returns one connector and one transport for all members. If there is only one pair, returns it unchanged.
   [[nodiscard]] ConnectorAndTransport join(CompositeChoice choice) const;
 
  private:
-  // Merged connectors count as one member; `transports_` still has one entry for each.
+  // Connectors that were merged are one member, but `transports_` has one entry for each of them.
   std::vector<CompositeMember> members_;
   std::vector<std::shared_ptr<Transport>> transports_;  // by tier
 };

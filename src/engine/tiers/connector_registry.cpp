@@ -1,6 +1,6 @@
 // The registry of named connectors, tiers and eviction policies. They come from quire, from the embedding program, or from libraries that
-// are opened at run time. Used by the thread that builds the engine, before the engine runs. User input or a library may be wrong here.
-// Every failure therefore returns an error that names the option; no failure stops the program.
+// are opened at run time. Used by the thread that builds the engine, before the engine runs. User input and libraries may be invalid, so
+// every failure returns an error that names the option, and no failure stops the program.
 #include "quire/connector_registry.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kLibraryField = "kv_connector_library";
 
-// Makes the tier CPUOffloadingSpec, which is in host memory.
+// Creates the tier CPUOffloadingSpec, which is in host memory.
 Result<OffloadTier> make_memory_tier(const ConnectorParameters& parameters, const ConnectorContext& context) {
   ParameterReader reader(parameters, context.read_parameters);
   const auto bytes = reader.number<std::uint64_t>("cpu_bytes_to_use", 0);
@@ -47,7 +47,8 @@ std::unexpected<Error> bad_library(const std::string& path, const std::string& w
 }
 
 Result<void> open_library(const std::string& path, ConnectorRegistrar& names) {
-  // RTLD_NODELETE keeps the library's code loaded until exit: objects that its connectors leave may still call it.
+  // RTLD_NODELETE keeps the library's code loaded until the process ends, because objects that its connectors have created may still call
+  // the code.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return bad_library(path, fmt::format("cannot be opened: {}", dlerror()), "use the path of a shared library");
   const auto version = reinterpret_cast<const char* (*)()>(dlsym(library, "quire_connector_library_version"));
@@ -61,10 +62,10 @@ Result<void> open_library(const std::string& path, ConnectorRegistrar& names) {
   return {};
 }
 
-// Remembers the first name that could not be added, because the library's add function returns no error.
+// Records the first error of adding a name, because the library's add function returns no error.
 class CheckedNames final : public ConnectorRegistrar {
  public:
-  // `passes_over`: skips names that are already taken, without recording an error.
+  // With `passes_over`, names that are already in use are skipped without an error.
   CheckedNames(ConnectorRegistrar& names, bool passes_over) : names_(names), passes_over_(passes_over) {}
   Result<void> add(const std::string& name, ConnectorFactory factory) override { return noted(names_.add(name, std::move(factory))); }
   Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override {
@@ -180,7 +181,8 @@ Result<EvictionPolicyFactory> ConnectorRegistry::policy(const std::string& name)
   return std::unexpected(std::move(unknown));
 }
 
-// Makes OffloadingConnector. A block can be found once its store has ended, however the transport handles a failed store.
+// Creates OffloadingConnector. A block can be found only after its store has ended, because a transport may handle a failed store in any
+// way.
 Result<ConnectorAndTransport> ConnectorRegistry::make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context) {
   ParameterReader reader(parameters);
   OffloadConnectorOptions options{.enable_events = context.config->report.enable_kv_events, .hit_after_store_completes = true};

@@ -1,7 +1,7 @@
-// The two threads of the disk tier. The engine thread calls maintain(), stats() and, through the core, the connector. The tier's private
-// thread first reads what the folder contains and then watches the disk (run()). The threads share only atomics, members guarded by the
-// mutex, and the two lists that the tier's thread writes before it sets `is_found_`. While the engine runs, the engine thread touches no
-// file here.
+// Implements the two threads of the disk tier. The engine thread calls maintain(), stats() and, through the core, the connector. The tier's
+// private thread first reads what the folder contains, and then monitors the disk (run()). The threads share only atomics, members guarded
+// by the mutex, and the two lists that the tier's thread writes before it sets `is_found_`. While the engine runs, the engine thread
+// accesses no file here.
 #include "engine/tiers/disk_tier.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMaxRestoredPerStep = 1024;  // restored blocks taken between two steps; this takes some tenths of a millisecond
-constexpr double kDiskTimeout_s = 5.0;               // a transfer fails when the disk moves nothing for this long
+constexpr std::uint32_t kMaxRestoredPerStep = 1024;  // restored blocks taken between two steps, in some tenths of a millisecond
+constexpr double kDiskTimeout_s = 5.0;               // a transfer fails if the disk moves no bytes for this time
 constexpr std::chrono::milliseconds kPollInterval(250);
 
 Result<std::uint64_t> resolve_budget(const KvDiskOptions& options, TierFiles& files, std::uint64_t block_bytes) {
@@ -58,7 +58,7 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
   auto connector = OffloadConnector::create(of_connector, config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
-  // Started last, because the thread uses all other members. It may keep a plain pointer, because the destructor joins it.
+  // Started last, because the thread uses all other members. The thread may keep a plain pointer, because the destructor joins it.
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });
   return tier;
 }
@@ -88,7 +88,8 @@ std::uint64_t DiskTier::assign(std::uint64_t place, const OffloadKey& key) {
 
 void DiskTier::set_upper_tier(std::shared_ptr<DramTier> upper) {
   upper->set_lower_ledger(connector_->ledger());
-  // A prompt that fills more memory than the spill keeps ready for eviction would evict blocks that are not on disk yet.
+  // Limits the size of requests that the upper tier stores. A larger prompt would evict blocks that are not on disk yet, because TierSpill
+  // keeps only one in kReadyShare slots ready for eviction.
   upper->offload().set_max_request_blocks(upper->offload().ledger().num_slots() / TierSpill::kReadyShare);
   connector_->set_upper_tier(upper->offload());
   spill_ = std::make_unique<TierSpill>(std::move(upper), *connector_, store_, group_bytes_);
@@ -117,7 +118,7 @@ void DiskTier::run() {
   }
 }
 
-// The store reads its table in parts. This thread asks until it knows the whole table or the tier is destroyed.
+// Reads the store's table, which the store provides in parts, until the whole table is known or the tier is destroyed.
 void DiskTier::find_restored() {
   std::vector<RestoredBlock> found;
   for (std::uint32_t known = 0; known < store_->num_places();) {
@@ -125,7 +126,7 @@ void DiskTier::find_restored() {
     const std::uint32_t before = std::exchange(known, store_->restored(known, found));
     if (known == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // Drops blocks of another layout, so that their slots count as empty. The fingerprint should have excluded them.
+  // Drops blocks of another layout, so that their slots count as empty. The fingerprint should have excluded such blocks.
   std::erase_if(found, [this](const RestoredBlock& block) {
     return block.name.group >= group_bytes_.size() || block.bytes != group_bytes_[block.name.group];
   });
@@ -147,7 +148,8 @@ bool DiskTier::maintain(double compute_tokens_per_s) {
   return took || service_ != before || has_spilled || costs_differ;
 }
 
-// Takes empty slots first, so that stores need not wait for the restored blocks.
+// Passes some empty slots and restored blocks to the connector. Empty slots come first, so that stores need not wait for the restored
+// blocks.
 bool DiskTier::take_restored() {
   if (!is_found_ || (empty_.empty() && restored_.empty())) return false;
   for (std::uint32_t i = 0; i < kMaxRestoredPerStep; ++i) {
@@ -169,7 +171,7 @@ bool DiskTier::take_costs(double compute_tokens_per_s) {
   const TierCosts before =
       std::exchange(costs_, {.load_bytes_per_s = load_rate_.per_second(), .compute_tokens_per_s = compute_tokens_per_s});
   connector_->set_costs(costs_);
-  // Loads that the policy declines measure nothing, so the watch reads some blocks instead.
+  // If the policy declines loads, nothing is measured, so the monitor reads some blocks instead.
   const std::uint64_t declined = connector_->counters().num_computed_tokens;
   if (std::exchange(num_declined_tokens_, declined) != declined) monitor_.request_probe();
   return costs_ != before;

@@ -12,7 +12,7 @@ DramPeerIndex::DramPeerIndex(MemoryTransport& memory, std::vector<std::uint64_t>
 void DramPeerIndex::put(std::uint32_t place, const OffloadKey& name, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   OffloadKey& at = names_.at(place);
-  // A failed store to this slot is not reported here, so the entry of the slot's previous key is removed now.
+  // Removes the entry of the slot's previous key now, because a failed store to this slot is not reported here.
   if (const auto before = numbers_.find(at); before != numbers_.end() && static_cast<std::uint32_t>(before->second) == place)
     numbers_.erase(before);
   at = name;
@@ -39,7 +39,8 @@ bool DramPeerIndex::holds(const OffloadKey& name) const {
   return number && memory_.holds(*number);
 }
 
-// `bytes` has the size of a block of the group. The number ensures that the slot still holds this key when its bytes are copied.
+// Copies a block to `bytes`, which has the size of a block of the group. The number ensures that the slot still holds this key while its
+// bytes are copied.
 bool DramPeerIndex::read(const OffloadKey& name, std::span<std::byte> bytes) {
   const std::optional<std::uint64_t> number = find(name);
   return number && memory_.read(*number, bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// An index of the blocks in the DRAM tier (dram_tier.h), for the thread that gives them to other servers. That thread cannot use the tier's
+// An index of the blocks in the DRAM tier (dram_tier.h), for the thread that sends them to other servers. That thread cannot use the tier's
 // ledger, which belongs to the engine thread.
 #include <mutex>
 #include <optional>
@@ -13,11 +13,11 @@ namespace quire {
 
 class DramPeerIndex final : public PeerBlockSource {
  public:
-  // `memory` outlives this object; `group_bytes` are the bytes of a block, by cache group.
+  // Creates an empty index. `memory` must outlive it. `group_bytes` are the bytes of a block, by cache group.
   DramPeerIndex(MemoryTransport& memory, std::vector<std::uint64_t> group_bytes);
 
-  // Called on the engine thread. put() records that the slot will hold this block, under the number that transfers carry. remove() records
-  // that the block must not be given any more.
+  // Called on the engine thread. put() records that the slot will hold this block, and `number`, the slot's number in transfers. remove()
+  // records that the block must not be sent any more.
   void put(std::uint32_t place, const OffloadKey& name, std::uint64_t number);
   void remove(const OffloadKey& name);
 
@@ -37,7 +37,7 @@ class DramPeerIndex final : public PeerBlockSource {
   mutable std::mutex mutex_;
   // Guarded by `mutex_`. A key that is no longer in its slot has no entry in `numbers_`.
   std::vector<OffloadKey> names_;                                    // by slot
-  std::unordered_map<OffloadKey, std::uint64_t, NameHash> numbers_;  // the number that transfers carry
+  std::unordered_map<OffloadKey, std::uint64_t, NameHash> numbers_;  // number of the key's slot in transfers
 };
 
 }  // namespace quire

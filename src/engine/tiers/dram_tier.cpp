@@ -1,6 +1,6 @@
-// The tier in host memory. It is made before the engine runs. Then the engine thread calls maintain() and stats(). On the same thread, the
-// core calls the connector, which calls assign(), left() and dropped(). The transport's threads move the bytes; nothing here waits for
-// them.
+// Implements the tier in host memory. It is created before the engine runs. Afterwards the engine thread calls maintain() and stats(), and
+// the core calls the connector on the same thread, which calls assign(), left() and dropped(). The transport's threads move the bytes; no
+// function here waits for them.
 #include "engine/tiers/dram_tier.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
       OffloadConnector::create(tier_connector_options(num_places * block_bytes, options, config), config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
-  // The connector treats every slot as unread until restore() is called for it. All slots are empty here.
+  // Reports all slots as empty: the connector treats every slot as unread until restore() is called for it.
   for (std::uint32_t place = 0; place < num_places; ++place) tier->connector_->restore(OffloadSlot{place}, nullptr);
   return tier;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The tier of an engine in host memory. It is the first tier below a KV cache on a device. Below a KV cache in host memory, it only keeps
-// blocks longer after requests have left them; a larger KV cache does the same without copies.
+// The tier of an engine in host memory, the first tier below a KV cache on a device. If the KV cache itself is in host memory, the tier
+// only keeps blocks longer after requests have released them; a larger KV cache has the same effect without copies.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,7 +18,7 @@ namespace quire {
 
 class DramTier final : public KvTier, private TierSlots {
  public:
-  // Makes the tier. Errors name `kv_dram`: see EngineBuilder::kv_dram().
+  // Creates the tier. Errors name `kv_dram`: see EngineBuilder::kv_dram().
   static Result<std::shared_ptr<DramTier>> create(const KvDramOptions& options, const CoreConfig& config, const KvLayout& layout);
 
   Connector& connector() override { return *connector_; }
@@ -28,12 +28,12 @@ class DramTier final : public KvTier, private TierSlots {
   [[nodiscard]] KvTierPolicy policy() const override { return options_.policy; }
   [[nodiscard]] KvTierStats stats() const override;
 
-  // Used by TierSpill, which moves blocks down to disk (tier_spill.h).
+  // Return the connector and the transport for TierSpill, which moves blocks to disk (tier_spill.h).
   [[nodiscard]] OffloadConnector& offload() { return *connector_; }
   [[nodiscard]] MemoryTransport& memory() { return *transport_; }
-  // Returns the blocks of `tier` for other servers; called before the engine runs. The returned pointer keeps the tier alive.
+  // Returns a source of the tier's blocks for other servers. Called before the engine runs. The returned pointer keeps the tier alive.
   static std::shared_ptr<PeerBlockSource> share(const std::shared_ptr<DramTier>& tier);
-  // From now on, counts evicted blocks that `lower` does not have as dropped. `lower` outlives this object.
+  // Makes the tier count evicted blocks that `lower` does not have as dropped. `lower` must outlive this object.
   void set_lower_ledger(const OffloadLedger& lower) { lower_ = &lower; }
 
  private:
@@ -44,7 +44,7 @@ class DramTier final : public KvTier, private TierSlots {
 
   const std::unique_ptr<MemoryTransport> transport_;
   std::unique_ptr<OffloadConnector> connector_;
-  std::unique_ptr<DramPeerIndex> peer_index_;  // null: blocks are not given to other servers
+  std::unique_ptr<DramPeerIndex> peer_index_;  // null: blocks are not sent to other servers
   const std::vector<std::uint64_t> group_bytes_;
   const KvDramOptions options_;
   const OffloadLedger* lower_ = nullptr;  // null: blocks do not move down

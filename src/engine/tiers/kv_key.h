@@ -1,5 +1,5 @@
 #pragma once
-// The key of a deployment: bytes that all its servers have and that are secret from others. It authenticates the blocks that they exchange.
+// The secret key that all servers of a deployment share. It authenticates the blocks that the servers exchange.
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace quire {
 
-// Returns the bytes of the file without a final line feed. Errors name `field`: the file cannot be read, or the key's length is wrong.
+// Returns the bytes of the file without a line feed at the end. Errors name `field`: the file cannot be read, or the key has a wrong
+// length.
 Result<std::vector<std::byte>> read_kv_key(const std::string& file, const char* field);
 
 }  // namespace quire

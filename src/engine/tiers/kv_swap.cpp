@@ -1,6 +1,6 @@
-// Slots for the blocks of preempted requests: in memory and, for higher slot numbers, in files. Made once, before the engine thread starts.
-// create() measures how fast this machine moves blocks, because the core compares swapping with recomputing by these rates. Swap files are
-// useless to a later process and are removed when this object is destroyed.
+// Slots for the blocks of preempted requests, in memory and, for higher slot numbers, in files. Created once, before the engine thread
+// starts. create() measures how fast this machine moves blocks, because the core uses these rates to choose between swapping and
+// recomputing. A later process cannot use the swap files, so they are removed when this object is destroyed.
 #include "engine/tiers/kv_swap.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint64_t kTrialBytes = std::uint64_t{4} << 20U;  // takes some milliseconds
-constexpr double kSwapTimeout_s = 5.0;  // a transfer fails when the disk moves nothing for this long; blocks are then recomputed
+constexpr double kSwapTimeout_s = 5.0;  // a transfer fails if the disk moves no bytes for this time; its blocks are recomputed
 constexpr std::uint32_t kMaxSwapSlots = 1U << 24U;
 
 std::uint64_t largest_block_bytes(const KvLayout& layout) {
@@ -41,11 +41,11 @@ void remove_swap_files(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::path(folder) / "quire-table", error)) return;
   if (auto opened = CacheFolder::open(folder)) (void)(*opened)->drop();
-  // This removes the folder only if it is empty, so other files in it are kept.
+  // Removes the folder only if it is empty, so other files in it are kept.
   std::filesystem::remove(folder, error);
 }
 
-// Opens the store for swapped-out blocks. The files of an earlier process are removed, because their blocks are never read.
+// Opens the store for swapped-out blocks. Removes the files of an earlier process, because their blocks are never read.
 Result<std::shared_ptr<DiskStore>> open_files(const KvSwapOptions& options, const KvLayout& layout) {
   const std::string folder = swap_folder(options);
   remove_swap_files(folder);
@@ -57,7 +57,7 @@ Result<std::shared_ptr<DiskStore>> open_files(const KvSwapOptions& options, cons
   return std::shared_ptr<DiskStore>(*std::move(store));
 }
 
-// Measures how fast the transport moves blocks of one page to its slots, from `first_place` on, and back.
+// Measures how fast the transport moves blocks of one page to its slots, starting at slot `first_place`, and back.
 SwapCosts calibrate(Transport& transport, std::uint64_t block_bytes, std::uint32_t num_places, std::uint64_t first_place) {
   KvLayout layout;
   layout.page_bytes = {block_bytes};

@@ -1,5 +1,5 @@
 #pragma once
-// Memory and files for the blocks of preempted requests: the number of slots, the transport to them, and the cost of moving blocks.
+// Memory and files for the blocks of preempted requests: the number of slots, the transport to them, and the costs of moving blocks.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,20 +24,21 @@ inline std::uint32_t num_swap_slots(const KvSwapOptions& options, const KvLayout
 
 class KvSwap {
  public:
-  // Makes the slots, and moves some bytes there and back to measure the cost. Removes the files that earlier processes left in the folder,
-  // unless one of these processes still runs. Errors name `kv_swap` or `kv_swap_disk`.
+  // Creates the slots, and moves some bytes to the slots and back to measure the costs. Removes the files that earlier processes left in
+  // the folder, unless such a process still runs. Errors name `kv_swap` or `kv_swap_disk`.
   static Result<std::shared_ptr<KvSwap>> create(const KvSwapOptions& options, const KvLayout& layout);
 
-  // Returns a transport that moves swap transfers to these slots. `others`, if given, moves the transfers of all other tiers.
+  // Returns a transport that moves the blocks of swap transfers to and from these slots. `others`, if not null, carries out the transfers
+  // of all other tiers.
   [[nodiscard]] std::shared_ptr<Transport> transport_with(std::shared_ptr<Transport> others) const;
-  // May be called on any thread.
+  // Return the costs of swapping, and the statistics. May be called on any thread.
   [[nodiscard]] SwapCosts costs(double prefill_tokens_per_s) const;
   [[nodiscard]] KvSwapStats stats(const CoreCounters& counters) const;
 
  private:
   KvSwap(std::shared_ptr<MemoryTransport> memory, std::shared_ptr<DiskStore> store, std::string folder);
 
-  // Removes the swap files when it is destroyed, unless they are still open.
+  // Removes the swap files on destruction, unless they are still open.
   struct Folder {
     std::string path;
     ~Folder();
@@ -46,7 +47,7 @@ class KvSwap {
   std::shared_ptr<MemoryTransport> memory_;   // null: there are no slots in memory
   std::shared_ptr<DiskStore> store_;          // null: there are no slots in files
   std::shared_ptr<SwapTransport> transport_;  // null: there are no slots in files
-  SwapCosts measured_;                        // the rates of the files, from the trial at creation
+  SwapCosts measured_;                        // rates of the files, measured at creation
 };
 
 }  // namespace quire

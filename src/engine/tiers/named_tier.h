@@ -1,6 +1,7 @@
 #pragma once
-// A connector that was requested by name (--kv-connector), wrapped so that the engine counts it like quire's tiers. If it is quire's
-// offloading connector and the policy is KvTierPolicy::measured, it also receives the cost of loading, as quire's tiers do.
+// A connector that was requested by name (--kv-connector), wrapped so that the engine counts its transfers like the transfers of quire's
+// tiers. If it is quire's offloading connector and the policy is KvTierPolicy::measured, it also receives the costs of loading, like
+// quire's tiers.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,13 +17,14 @@ namespace quire {
 
 class NamedTier final : public KvTier, private Connector {
  public:
-  // `block_bytes`: bytes of a slot, if the connector has slots. All calls pass to the connector unchanged.
+  // Wraps a connector and its transport. All calls pass to the connector unchanged. `block_bytes`: size of a slot in bytes, if the
+  // connector has slots.
   NamedTier(std::string name, ConnectorAndTransport halves, KvTierPolicy policy, std::uint64_t block_bytes);
 
   Connector& connector() override { return *this; }
   Transport& transport() override { return *halves_.transport; }
   bool maintain(double compute_tokens_per_s) override;
-  // Takes the events of quire's offloading connector, with CPU as medium, as vLLM's connector reports its blocks.
+  // Takes the events of quire's offloading connector. Their medium is CPU, as in the events of vLLM's connector.
   void take_events(const TierBlockFormat& format, std::vector<KvEvent>& out) override;
   [[nodiscard]] KvTierPolicy policy() const override { return policy_; }
   [[nodiscard]] bool is_builtin() const override { return false; }
@@ -71,7 +73,7 @@ class NamedTier final : public KvTier, private Connector {
   const std::uint64_t block_bytes_;
   std::unordered_map<std::uint64_t, OpenTransfer> open_transfers_;  // by transfer
   std::array<TransferTotal, 2> totals_{};                           // by direction
-  TransferTotal measured_;                                          // the totals of loads at the last maintain()
+  TransferTotal measured_;                                          // totals of loads at the last maintain()
   std::uint64_t num_failed_blocks_ = 0, num_external_tokens_ = 0;
   Rate load_rate_;
   TierCosts costs_;

@@ -1,6 +1,6 @@
-// The caches of other servers as a tier. Used by the thread that builds the engine: it reads the options, offers this server's blocks, and
-// opens a tier over the other servers, as over any shared store. Nothing here runs later. User input may be wrong, so every failure returns
-// an error that names the flag.
+// Opens the caches of other servers as a tier: reads the options, offers this server's blocks, and opens a tier over the other servers, as
+// over any shared store. Used by the thread that builds the engine, before the engine runs. User input may be invalid, so every failure
+// returns an error that names the flag.
 #include "engine/tiers/peer_cache_tier.h"
 
 #include <fmt/format.h>

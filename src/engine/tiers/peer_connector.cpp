@@ -1,5 +1,5 @@
-// A connector that loads a request's blocks from other servers, and keeps blocks for other servers. Called by the core during steps and by
-// the engine between steps. It waits for nothing: it only queues work for the threads of the server and the fetcher.
+// Implements a connector that loads a request's blocks from other servers, and keeps blocks for other servers. Called by the core during
+// steps, and by the engine between steps. No function waits: they only queue work for the threads of the server and the fetcher.
 #include "engine/tiers/peer_connector.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kPeerNameBytes = 32;  // of a block hash
+constexpr std::size_t kPeerNameBytes = 32;  // size of a block hash
 constexpr std::chrono::seconds kRenewalInterval(5);
 
 PeerSource source_of(const KvTransferParams& params) {
@@ -23,7 +23,7 @@ PeerSource source_of(const KvTransferParams& params) {
       .host = params.remote_host, .port = params.remote_port, .engine_id = params.remote_engine_id, .request_id = params.remote_request_id};
 }
 
-// Returns the ID that consumers use. Random digits ensure that a client cannot guess the ID of another request.
+// Returns the id under which consumers request the blocks. Its random digits prevent a client from guessing the id of another request.
 std::string request_name(RequestId request) {
   std::random_device random;
   return fmt::format("{}-{:08x}{:08x}", request.value, random(), random());
@@ -64,13 +64,13 @@ void PeerConnector::renew(std::chrono::steady_clock::time_point now) {
   }
 }
 
-// vLLM: get_num_new_matched_tokens
+// Implements vLLM's get_num_new_matched_tokens.
 ExternalMatch PeerConnector::match(const RequestView& request, std::uint32_t num_local_tokens) {
   constexpr ExternalMatch kNothing{.num_tokens = 0, .load_async = false};
   const auto found = transfer_requests_.find(request.id);
   if (found == transfer_requests_.end() || !found->second.params.do_remote_prefill) return kNothing;
   TransferRequest& given = found->second;
-  // The last token is always computed here: the first output token is sampled from it.
+  // The last token is always computed on this server, because the first output token is sampled from it.
   const std::size_t num_blocks =
       std::min<std::size_t>((request.num_prompt_tokens - 1) / options_.block_size, num_remote_blocks(given.params));
   const std::size_t first = num_local_tokens / options_.block_size, end_tokens = num_blocks * options_.block_size;
@@ -79,12 +79,12 @@ ExternalMatch PeerConnector::match(const RequestView& request, std::uint32_t num
   return {.num_tokens = static_cast<std::uint32_t>(end_tokens - num_local_tokens), .load_async = true};
 }
 
-// vLLM: update_state_after_alloc
+// Implements vLLM's update_state_after_alloc.
 void PeerConnector::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
   const auto found = transfer_requests_.find(request.id);
   if (found == transfer_requests_.end() || !found->second.params.do_remote_prefill) return;
   TransferRequest& given = found->second;
-  // A request has one transfer, whether or not it succeeds.
+  // A request has only one transfer, whether or not it succeeds.
   given.params.do_remote_prefill = false;
   const std::uint32_t first = given.num_local_tokens / options_.block_size, num_blocks = num_external_tokens / options_.block_size;
   if (num_blocks == 0) {
@@ -98,7 +98,7 @@ void PeerConnector::allocated(const RequestView& request, GroupBlocks blocks, st
   pending_.push_back(std::move(load));
 }
 
-// Makes a transfer in which each block has a slot and the offload key that the request's tokens give it.
+// Creates a transfer in which each block has a slot, and the offload key that follows from the request's tokens.
 PeerConnector::OpenTransfer PeerConnector::make(const RequestView& request, TransferDirection direction, std::uint32_t first,
                                                 std::span<const BlockId> blocks) {
   QUIRE_CHECK(blocks.size() <= free_slots_.size(), "the transfer has a free slot for each block");
@@ -122,7 +122,7 @@ PeerConnector::OpenTransfer PeerConnector::make(const RequestView& request, Tran
   return moving;
 }
 
-// vLLM: request_finished
+// Implements vLLM's request_finished.
 bool PeerConnector::finished(const RequestView& request, GroupBlocks blocks) {
   const auto found = transfer_requests_.find(request.id);
   if (found == transfer_requests_.end()) return false;
@@ -130,7 +130,7 @@ bool PeerConnector::finished(const RequestView& request, GroupBlocks blocks) {
   transfer_requests_.erase(found);
   if (given.params.do_remote_prefill && num_remote_blocks(given.params) > 0) store_.fetcher()->release(source_of(given.params));
   if (given.ticket != 0) {
-    // Drops transfers that are not in a plan yet.
+    // Drops the request's transfers that are not in a plan yet.
     std::erase_if(pending_, [&](const OpenTransfer& moving) {
       if (moving.ticket != given.ticket) return false;
       free_slots_.insert(free_slots_.end(), moving.places.begin(), moving.places.end());
@@ -146,7 +146,8 @@ bool PeerConnector::finished(const RequestView& request, GroupBlocks blocks) {
   return num_blocks > 0 && has_room;
 }
 
-// Keeps the blocks and prepares the answer for the client. Without blocks, the answer lists no blocks and the consumer computes the prompt.
+// Keeps the blocks and prepares the answer for the client. If `blocks` is empty, the answer lists no blocks, and the consumer computes the
+// prompt.
 void PeerConnector::keep(const RequestView& request, std::span<const BlockId> blocks) {
   auto answer = std::make_shared<KvTransferParams>(KvTransferParams{.do_remote_prefill = true,
                                                                     .remote_engine_id = options_.engine_id,
@@ -158,8 +159,8 @@ void PeerConnector::keep(const RequestView& request, std::span<const BlockId> bl
   for (const BlockId block : blocks) ids.push_back(block.value);
   if (!blocks.empty()) {
     OpenTransfer kept = make(request, TransferDirection::store, 0, blocks);
-    // A consumer may ask for the blocks before the next plan keeps them, which is made when the step in flight has ended. The request still
-    // holds the blocks here, and all of them are written.
+    // Makes the blocks available now: a consumer may request them before the next plan, which keeps them and is made only after the step in
+    // flight. The request still holds the blocks, and all of them are written.
     std::vector<PeerServer::Block> promised(blocks.size());
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       promised[i].name = kept.names[i];
@@ -187,7 +188,7 @@ void PeerConnector::plan_transfers(const StepPlan& /*plan*/, TransferList& trans
   });
 }
 
-// vLLM: update_connector_output
+// Implements vLLM's update_connector_output.
 void PeerConnector::completed(const TransferCompletion& completion) {
   const auto found = open_transfers_.find(completion.transfer.value);
   if (found == open_transfers_.end()) return;
@@ -200,7 +201,7 @@ void PeerConnector::completed(const TransferCompletion& completion) {
     num_loaded_tokens_ += (moved.blocks.size() - num_bad) * options_.block_size;
     if (const auto given = transfer_requests_.find(moved.request); given != transfer_requests_.end()) given->second.ticket = 0;
   }
-  // A store that was given up, because a step writes to its blocks, has ended here; the server must also end its lease.
+  // Ends the server's lease, too, in case the store was given up because a step writes to its blocks.
   if (moved.direction == TransferDirection::store) store_.server()->end(moved.ticket);
   release(moved);
 }
@@ -212,7 +213,7 @@ void PeerConnector::release(const OpenTransfer& moving) {
   num_kept_ -= static_cast<std::uint32_t>(moving.blocks.size());
 }
 
-// The blocks of the request must not be given to any consumer.
+// Makes sure that no consumer receives the request's blocks any more.
 void PeerConnector::release_kept_blocks(RequestId request) {
   for (const auto& [id, moving] : open_transfers_)
     if (moving.request == request && moving.direction == TransferDirection::store) store_.server()->end(moving.ticket);

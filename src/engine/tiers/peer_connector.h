@@ -1,10 +1,10 @@
 #pragma once
-// Disaggregated prefill: the connector of a server that keeps the blocks of prompts for other servers, or loads blocks that they computed.
-// A request's kv_transfer_params say what to do; requests without them are ignored. The rules follow vLLM's NIXL connector (v0.19.0),
-// except for the last block of a prompt: only full blocks, which have block hashes, move between servers. The consumer computes the token
-// after them and all further tokens. Moved blocks are verified, and blocks that do not arrive are computed (peer_fetcher.h).
+// Disaggregated prefill: the connector of a server that keeps the blocks of prompts for other servers, or loads blocks that other servers
+// computed. A request's kv_transfer_params say what to do; requests without them are ignored. The rules are as in vLLM's NIXL connector
+// (v0.19.0), except for the last block of a prompt: only full blocks, which have block hashes, move between servers, and the consumer
+// computes all tokens after them. Moved blocks are verified, and blocks that do not arrive are computed (peer_fetcher.h).
 //
-// States of a request with do_remote_prefill, and what moves it on:
+// States of a request with do_remote_prefill, and what moves it to the next state:
 //   expected -> loading   allocated(), with tokens that match() has promised: the load is in the plan that is being made
 //   expected -> over      allocated(), without tokens: the producer may free its blocks; finished(): the request has ended first
 //   loading -> over       completed()
@@ -30,34 +30,34 @@ namespace quire {
 struct PeerConnectorOptions {
   std::uint32_t block_size = 16;  // in tokens
   std::uint32_t block_bytes = 0;
-  std::uint32_t max_kept_blocks = 0;  // most blocks kept at a time; shared blocks count once per request
-  // Reported to consumers.
+  std::uint32_t max_kept_blocks = 0;  // maximum number of blocks kept at a time; a shared block counts once per request
+  // Address and id of this server that consumers receive.
   std::string engine_id;
   std::string host;
   std::uint16_t port = 0;
 };
 
-// All calls are made on the engine thread.
+// Used on the engine thread only.
 class PeerConnector final : public Connector {
  public:
-  // `store` and `transport` outlive this object.
+  // Creates a connector. `store` and `transport` must outlive it.
   PeerConnector(PeerStore& store, StoreTransport& transport, PeerConnectorOptions options);
 
-  // Registers a request; called before the request is added to the core.
+  // Registers a request. Called before the request is added to the core.
   void expect(RequestId request, const KvTransferParams& params);
-  // Returns the params for the client when the request has ended; null if there are no params.
+  // Returns the parameters for the client when the request has ended; null if there are no parameters.
   std::shared_ptr<const KvTransferParams> take_transfer_params(RequestId request);
-  // Asks the producers now and then to keep the blocks of requests that are waiting for admission.
+  // Requests from time to time that producers continue to keep the blocks of requests that wait for admission.
   void renew(std::chrono::steady_clock::time_point now);
   [[nodiscard]] std::uint64_t num_loaded_tokens() const { return num_loaded_tokens_; }
-  // Returns the number of requests and transfers that it remembers; 0 when all have ended.
+  // Returns the number of requests and transfers that the connector remembers; 0 when all of them have ended.
   [[nodiscard]] std::size_t num_tracked() const {
     return transfer_requests_.size() + pending_.size() + open_transfers_.size() + answers_.size();
   }
 
   void bind(const Core& core) override { core_ = &core; }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
-  // No producer keeps blocks for a request that is not in the engine.
+  // Finds nothing: no producer keeps blocks for a request that is not in the engine.
   bool peek(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/, std::vector<TierMatch>& /*matches*/) override {
     return true;
   }
@@ -68,16 +68,16 @@ class PeerConnector final : public Connector {
   void completed(const TransferCompletion& completion) override;
   void forget_blocks(const RequestView& request) override { release_kept_blocks(request.id); }
   void invalidated(const RequestView& request, std::uint32_t /*num_valid_tokens*/) override { release_kept_blocks(request.id); }
-  // Handles the case that the core frees the blocks before a plan keeps them.
+  // Releases blocks that the core frees before a plan keeps them.
   void sent(RequestId request) override { release_kept_blocks(request); }
   void step_output() override {}
-  // Drops nothing: kept blocks are promised to consumers, and loaded blocks belong to requests in the engine.
+  // Returns true without dropping blocks: kept blocks are promised to consumers, and loaded blocks belong to requests in the engine.
   bool reset() override { return true; }
 
  private:
   struct TransferRequest {
     KvTransferParams params;
-    std::uint64_t ticket = 0;            // of the fetcher's fetch, while the request is loading
+    std::uint64_t ticket = 0;            // ticket of the fetcher's work, while the request is loading
     std::uint32_t num_local_tokens = 0;  // at the last match()
     std::chrono::steady_clock::time_point renewed;
   };
@@ -88,7 +88,7 @@ class PeerConnector final : public Connector {
     std::vector<BlockId> blocks;
     std::vector<OffloadKey> names;
     std::vector<std::uint32_t> places;
-    std::vector<std::uint64_t> numbers;  // that the transfer carries, by block
+    std::vector<std::uint64_t> numbers;  // numbers in Transfer::places, by block
   };
 
   [[nodiscard]] OpenTransfer make(const RequestView& request, TransferDirection direction, std::uint32_t first,

@@ -1,5 +1,6 @@
-// Gives blocks to other servers and loads blocks from them, by request. Made by the thread that builds the engine, then used on the engine
-// thread. The threads of the side channel belong to the store. They run nothing here except the functions that copy kept blocks.
+// Sends blocks to other servers and loads blocks from them, by request. Created by the thread that builds the engine, then used on the
+// engine thread. The threads of the side channel belong to the store. The only code of this file that they run is the functions that copy
+// kept blocks.
 #include "engine/tiers/peer_tier.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,8 @@ namespace quire {
 namespace {
 
 constexpr double kLongestLease_s = 24.0 * 60.0 * 60.0;
-// A load that makes no progress fails after kLoadTimeout_s, whatever the fetcher does. A store is a lease, and the server decides its end.
+// Time after which a load without progress fails, whatever the fetcher does. A store is a lease that the server ends, so its limit is
+// practically infinite.
 constexpr double kLoadTimeout_s = 1.9, kLeasePatience_s = 10.0 * 365.0 * 24.0 * 60.0 * 60.0;
 constexpr double kLastLease_s = 2.0;
 constexpr std::uint32_t kMaxPeerSlots = std::uint32_t{1} << 22U;
@@ -41,7 +43,7 @@ bool is_on_this_machine(const std::string& host) {
   return address.is_local();
 }
 
-// Returns the producers and sets `are_local` to false if one is on another machine. Errors name `kv_producers`.
+// Returns the producers. Sets `are_local` to false if one of them is on another machine. Errors name `kv_producers`.
 Result<PeerTier::Producers> read_producers(const KvPeerOptions& options, bool& are_local) {
   PeerTier::Producers producers;
   if (options.producers.size() > kMostProducers)

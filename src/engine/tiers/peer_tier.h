@@ -1,7 +1,7 @@
 #pragma once
-// The tier of an engine that keeps blocks of prompts for other servers, or loads blocks that they computed (kv_transfer_params). It has the
-// side channel with its threads, the transport, and the connector that knows the requests (peer_connector.h). It has no block storage: kept
-// blocks stay in the KV cache, under a lease.
+// The tier of an engine that keeps blocks of prompts for other servers, or loads blocks that other servers computed (kv_transfer_params).
+// It consists of the side channel with its threads, the transport, and the connector that knows the requests (peer_connector.h). It has no
+// block storage: kept blocks stay in the KV cache, under a lease.
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -17,12 +17,13 @@
 
 namespace quire {
 
-// Checks the options before anything is opened. Errors: an address, a key or a time is not as EngineBuilder::kv_peer() requires.
+// Checks the options before anything is opened. Errors: an address, a key or a time does not meet the requirements of
+// EngineBuilder::kv_peer().
 Result<void> check_peer(const KvPeerOptions& options);
 
 class PeerTier final : public KvTier {
  public:
-  using Producers = std::set<std::pair<std::string, std::uint16_t>>;  // host as from canonical_host(), port (0: any)
+  using Producers = std::set<std::pair<std::string, std::uint16_t>>;  // host in the form of canonical_host(), and port (0: any port)
 
   static Result<std::shared_ptr<PeerTier>> open(const KvPeerOptions& options, const CoreConfig& config, const KvLayout& layout,
                                                 const TierFingerprint& fingerprint);
@@ -31,7 +32,7 @@ class PeerTier final : public KvTier {
   Transport& transport() override { return transport_; }
   bool maintain(double compute_tokens_per_s) override;
   [[nodiscard]] KvRole role() const override { return role_; }
-  // Allows only the servers in KvPeerOptions::producers as sources of a request.
+  // Returns an error if a request names a server that is not in KvPeerOptions::producers.
   [[nodiscard]] Result<void> check(const KvTransferParams& params) const override;
   void expect(RequestId request, const KvTransferParams& params) override { connector_.expect(request, params); }
   void decline(const KvTransferParams& params) override;
@@ -40,7 +41,7 @@ class PeerTier final : public KvTier {
   }
   void expire_leases() override;
   [[nodiscard]] KvTierPolicy policy() const override { return KvTierPolicy::exact; }
-  // It stores blocks only for other servers; this server never finds them.
+  // Returns false, because the tier stores blocks only for other servers; this server never finds them.
   [[nodiscard]] bool is_builtin() const override { return false; }
   [[nodiscard]] bool holds_blocks() const override { return false; }
   [[nodiscard]] KvTierStats stats() const override;

@@ -1,6 +1,7 @@
-// Called by the core on the engine thread, during steps, so it waits for nothing. An answer arrives on the store's thread and writes only
-// to its question; the next match() of the request takes it. Unlike the core, this code reads the clock: how long a request waits for a
-// store is not the core's decision, and a journal records the answers.
+// Implements a connector that queries a shared store. The core calls it on the engine thread during steps, so no function waits. An answer
+// arrives on the store's thread, which writes only to its query; the next match() of the request uses the answer. Unlike the core, this
+// code reads the clock, because how long a request waits for a store is not a decision of the core; a journal records the connector's
+// answers.
 #include "engine/tiers/remote_connector.h"
 
 #include <utility>
@@ -36,7 +37,7 @@ ExternalMatch RemoteConnector::match(const RequestView& request, std::uint32_t n
   return offload_->match(request, num_local_tokens);
 }
 
-// Asks the store for the blocks that the request could load. Returns false if there is nothing to ask for.
+// Sends a query for the blocks that the request could load. Returns false if there is nothing to query.
 bool RemoteConnector::begin(const RequestView& request, std::uint32_t num_local_tokens) {
   const auto question = std::make_shared<Question>();
   offload_->append_match_keys(request, num_local_tokens, question->names);
@@ -53,7 +54,8 @@ bool RemoteConnector::begin(const RequestView& request, std::uint32_t num_local_
   return true;
 }
 
-// Updates the ledger. If the answer is incomplete, a block that it does not list may exist, so the ledger keeps what it knows of the block.
+// Updates the ledger with an answer. If the answer is incomplete, a block that it does not list may still exist, so the ledger does not
+// change for such blocks.
 void RemoteConnector::learn(const Question& question) {
   QUIRE_CHECK(question.has.size() == question.names.size(), "the store answers for each block hash");
   is_learning_ = true;

@@ -1,10 +1,11 @@
 #pragma once
-// The connector of a tier in a store that other servers also use (remote_tier.h). It asks the store before it says what a request can load.
+// The connector of a tier in a store that other servers also use (remote_tier.h). It queries the store before it reports what a request can
+// load.
 //
-// States of a question, and what moves it between them:
-//   (none)   -> asked      match(), for a request that needs more than the cache has; it returns "not known yet"
+// States of a query, and what moves it to the next state:
+//   (none)   -> asked      match(), for a request that needs more blocks than the cache has; it returns "not known yet"
 //   asked    -> answered   the store's thread
-//   asked    -> over       match(), when the patience is over; the ledger stays as it was
+//   asked    -> over       match(), after the time limit; the ledger is not changed
 //   answered -> over       match(), which updates the ledger first
 // All other calls go to the offloading connector.
 #include <atomic>
@@ -21,25 +22,25 @@ namespace quire {
 
 class RemoteConnector final : public Connector {
  public:
-  // `store` outlives this object. `patience`: how long a request waits for an answer.
+  // Creates a connector. `store` must outlive it. `patience`: how long a request waits for the answer to a query.
   RemoteConnector(std::unique_ptr<OffloadConnector> offload, SharedStore& store, std::chrono::steady_clock::duration patience);
 
-  // Called on the engine thread, between two calls of the core.
+  // Sets whether the tier loads, stores and queries from now on. Called on the engine thread, between two calls of the core.
   void serve(const TierService& service);
   [[nodiscard]] OffloadConnector& offload() { return *offload_; }
   [[nodiscard]] const OffloadConnector& offload() const { return *offload_; }
   // Returns whether the ledger is being updated with blocks that other servers have stored.
   [[nodiscard]] bool is_learning() const { return is_learning_; }
-  // Returns the number of questions that took too long or were answered incompletely. May be called on any thread.
+  // Returns the number of queries that were answered too late or incompletely. May be called on any thread.
   [[nodiscard]] std::uint64_t num_timed_out() const { return num_timed_out_; }
-  // Returns the number of requests with a question.
+  // Returns the number of requests with a query.
   [[nodiscard]] std::size_t num_tracked() const { return questions_.size(); }
 
   void bind(const Core& core) override { offload_->bind(core); }
   [[nodiscard]] bool supports_groups() const override { return offload_->supports_groups(); }
   [[nodiscard]] bool supports_states() const override { return offload_->supports_states(); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
-  // Reports what is known without asking the store.
+  // Reports what the ledger contains, without querying the store.
   bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {
     return offload_->peek(request, num_local_tokens, matches);
   }
@@ -59,11 +60,12 @@ class RemoteConnector final : public Connector {
   }
   void sent(RequestId request) override { offload_->sent(request); }
   void step_output() override { offload_->step_output(); }
-  // Blocks of other servers stay in the store. After a reset the store is not asked any more, so only blocks stored after it are found.
+  // Resets the ledger. Blocks of other servers stay in the store. After a reset the store is not queried any more, so that only blocks
+  // stored after the reset are found.
   bool reset() override;
 
  private:
-  // Shared with the store's thread.
+  // A query, shared with the store's thread.
   struct Question {
     std::vector<OffloadKey> names;
     std::vector<bool> has;  // written before is_answered
@@ -79,7 +81,7 @@ class RemoteConnector final : public Connector {
   SharedStore& store_;
   const std::chrono::steady_clock::duration patience_;
   bool asks_ = true, was_reset_ = false, is_learning_ = false;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Question>> questions_;  // by request; null: the question is over
+  std::unordered_map<std::uint64_t, std::shared_ptr<Question>> questions_;  // queries by request; null: the query is over
   std::atomic<std::uint64_t> num_timed_out_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// The tier in a store that several servers share. It uses two threads in addition to the store's. The engine thread calls maintain(),
-// stats() and, through the core, the connector and assign(). The tier's private thread reads the store's counters some times a second. The
-// engine thread makes no call to the store that would have to wait.
+// Implements the tier in a store that several servers share. It uses two threads in addition to the store's threads. The engine thread
+// calls maintain(), stats() and, through the core, the connector and assign(). The tier's private thread reads the store's counters several
+// times per second. The engine thread makes no call to the store that would have to wait.
 #include "engine/tiers/remote_tier.h"
 
 #include <fmt/format.h>
@@ -96,12 +96,12 @@ Result<std::shared_ptr<RemoteTier>> RemoteTier::open_on(std::shared_ptr<SharedSt
                                              .stores_leading_blocks = is_measured},
                                             config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
-  // The connector treats every slot as unread until restore() is called for it.
+  // Reports all slots as empty: the connector treats every slot as unread until restore() is called for it.
   for (std::uint32_t place = 0; place < num_places; ++place) (*connector)->restore(OffloadSlot{place}, nullptr);
   tier->connector_ =
       std::make_unique<RemoteConnector>(*std::move(connector), *tier->store_, steady_seconds(options.timeouts.lookup_timeout_s));
   tier->serve();
-  // Started last, because the thread uses all other members. It may keep a plain pointer, because the destructor joins it.
+  // Started last, because the thread uses all other members. The thread may keep a plain pointer, because the destructor joins it.
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });
   return tier;
 }
@@ -122,7 +122,7 @@ RemoteTier::~RemoteTier() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Assigns the slot to another key. Removes the previous block from the store if this server stored it and the ledger does not have it now.
+// Assigns the slot to another key. Removes the previous block from the store if this server stored it and the ledger no longer contains it.
 std::uint64_t RemoteTier::assign(std::uint64_t place, const OffloadKey& name) {
   const Place before = std::exchange(places_.at(place), {.name = name, .is_local = !connector_->is_learning()});
   if (before.is_local && before.name != name && !connector_->offload().ledger().contains(before.name)) store_->forget(before.name);
@@ -143,7 +143,7 @@ void RemoteTier::run() {
   }
 }
 
-// Returns whether stats or services have changed so that the engine must be notified. The mutex must be held.
+// Checks the store. Returns whether statistics or services have changed so that the engine must be notified. The mutex must be held.
 bool RemoteTier::look(double now_s) {
   const SharedStoreStats stats = store_->stats();
   const std::uint64_t num_bad_loads = stats.num_failed_loads + stats.num_refused + connector_->num_timed_out();
@@ -159,7 +159,7 @@ bool RemoteTier::look(double now_s) {
     if (tries) loads_.begin_trial();
   }
   const TierService before = std::exchange(watched_, {.loads = loads_.is_enabled(), .stores = !stores_.is_disabled()});
-  // No other event reports blocks given to other servers, and an idle engine must publish their counts too.
+  // The counts of blocks sent to other servers must be published too, and an idle engine publishes nothing unless it is notified here.
   const bool gives = !store_->service().stores && stats.num_stored != std::exchange(num_served_, stats.num_stored);
   return watched_ != before || gives;
 }
@@ -174,7 +174,7 @@ bool RemoteTier::maintain(double compute_tokens_per_s) {
   {
     const std::lock_guard lock(mutex_);
     service_ = watched_;
-    // Loads that the policy declines measure nothing, so a trial load measures the speed instead.
+    // If the policy declines loads, nothing is measured, so a trial load measures the speed instead.
     const std::uint64_t declined = connector_->offload().counters().num_computed_tokens;
     if (std::exchange(num_declined_tokens_, declined) != declined) should_probe_ = true;
   }

@@ -1,8 +1,9 @@
 #pragma once
-// The tier of an engine in a store that other servers also use: a store in the network, or the caches of other servers. It has the store,
-// the transport to it, and a connector that asks it for blocks (remote_connector.h). The ledger has the keys that this server stored or
-// learned from answers, within the budget. If this server stored a block, the block is removed from the store when its key is evicted. A
-// separate thread watches over the store: a store that fails, stalls or returns wrong bytes is left out and tried again later.
+// The tier of an engine in a store that other servers also use: a network store, or the caches of other servers. It consists of the store,
+// the transport to it, and a connector that queries the store for blocks (remote_connector.h). The ledger contains the keys that this
+// server stored or learned from answers, within the budget. When the key of a block that this server stored is evicted from the ledger, the
+// block is removed from the store. A separate thread monitors the store: a store that fails, stalls or returns wrong bytes is not used for
+// some time and then tried again.
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -25,7 +26,7 @@
 
 namespace quire {
 
-// How long a request waits for the answer to a question, a connection for a reply, and a transfer for a block.
+// Time limits: of a request for the answer to a query, of a connection for a reply, and of a transfer for a block.
 struct RemoteTimeouts {
   double lookup_timeout_s = 0.2, reply_s = 2.0, block_s = 5.0;
 };
@@ -37,10 +38,11 @@ struct RemoteTierOptions {
   bool join_loads = false;
   std::uint64_t budget_bytes = 0, place_bytes = 0;
   RemoteTimeouts timeouts = {};
-  bool holds_blocks = true;  // false: it stores nothing, and its slots have only offload keys
+  bool holds_blocks = true;  // false: the tier stores nothing, and its slots only represent blocks of other servers
 };
 
-// Checks the options before anything is opened. Errors: the address, the key file or a number does not fit EngineBuilder::kv_remote().
+// Checks the options before anything is opened. Errors: the address, the key file or a number does not meet the requirements of
+// EngineBuilder::kv_remote().
 Result<void> check_remote(const KvRemoteOptions& options);
 
 class RemoteTier final : public KvTier, private TierSlots {
@@ -65,7 +67,7 @@ class RemoteTier final : public KvTier, private TierSlots {
  private:
   struct Place {
     OffloadKey name;
-    bool is_local = false;  // this server has stored it
+    bool is_local = false;  // this server has stored the block
   };
 
   RemoteTier(std::shared_ptr<SharedStore> store, const RemoteTierOptions& options);
@@ -85,10 +87,10 @@ class RemoteTier final : public KvTier, private TierSlots {
   TierCosts costs_;
   Rate load_rate_;
   std::uint64_t bytes_read_ = 0, num_declined_tokens_ = 0;
-  std::uint64_t num_reported_ = 0;  // blocks given to other servers, as of the last maintain()
+  std::uint64_t num_reported_ = 0;  // number of blocks sent to other servers, as of the last maintain()
   double loading_s_ = 0.0;
 
-  // Used on the watching thread only.
+  // Used only on the monitoring thread.
   double next_try_s_ = 0.0;
   std::uint64_t num_served_ = 0;
 

@@ -39,7 +39,8 @@ void SwapTransport::start(const Transfer& transfer) {
   }
 }
 
-// Returns the number that the transfer carries for a slot in files. A store gives the slot a new key, so its previous block is not found.
+// Returns the number that Transfer::places has for a slot in files. A store assigns a new key to the slot, so that its previous block is
+// not found any more.
 std::uint64_t SwapTransport::assign_number(const Transfer& transfer, std::uint32_t place) {
   QUIRE_CHECK(place < numbers_.size(), "the slot exists");
   if (transfer.direction == TransferDirection::store) {

@@ -1,6 +1,6 @@
 #pragma once
-// Moves the blocks of preempted requests to slots in memory, and blocks with higher slot numbers to files. A transfer may have a part in
-// each; it is over when both parts are over.
+// Moves the blocks of preempted requests to slots in memory or, for higher slot numbers, in files. A transfer may have a part in memory and
+// a part in files, and is over when both parts are over.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,7 +16,7 @@ namespace quire {
 
 class SwapTransport final : public Transport {
  public:
-  // `memory` may be null: then all slots are in files.
+  // Creates a transport. If `memory` is null, all slots are in files.
   SwapTransport(std::shared_ptr<MemoryTransport> memory, const std::shared_ptr<DiskStore>& store, double timeout_seconds);
 
   void attach(const KvPages& pages, std::function<void()> notify) override;
@@ -29,7 +29,7 @@ class SwapTransport final : public Transport {
   struct OpenTransfer {
     std::uint32_t num_left = 0;  // parts that are not over
     TransferCompletion completion{};
-    bool lists_failed_blocks = true;  // all parts that failed have listed their bad blocks
+    bool lists_failed_blocks = true;  // all failed parts so far have listed their failed blocks
     std::vector<BlockId> bad{};
   };
   struct Part {
@@ -42,7 +42,7 @@ class SwapTransport final : public Transport {
   const std::shared_ptr<MemoryTransport> memory_;
   StoreTransport files_;
   const std::uint32_t num_memory_slots_;
-  std::vector<std::uint64_t> numbers_;  // by slot in files: the number that a load carries
+  std::vector<std::uint64_t> numbers_;  // for each slot in files, its number in transfers
   std::uint64_t last_number_ = 0;
   std::map<TransferId, OpenTransfer> open_;
   std::vector<TransferCompletion> parts_;

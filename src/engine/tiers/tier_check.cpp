@@ -27,7 +27,7 @@ void take_tier_events(OffloadConnector& connector, const TierBlockFormat& format
   const OffloadLedger& ledger = connector.ledger();
   for (std::size_t i = 0; i < ledger.num_events(); ++i) {
     const OffloadEvent event = ledger.event(i);
-    BlockStored* stored = nullptr;  // the last added event, which takes further keys of its group
+    BlockStored* stored = nullptr;  // the last added event, to which further keys of its group are appended
     for (const OffloadKey& key : event.keys) {
       KvEventHash hash(key.hash.begin(), key.hash.begin() + format.hash_bytes);
       if (event.removed) {

@@ -1,5 +1,5 @@
 #pragma once
-// Checks, connector options and events that all tiers of an engine share.
+// Checks, connector options and events that are common to all tiers of an engine.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -15,15 +15,15 @@ namespace quire {
 
 class OffloadConnector;
 
-inline constexpr double kLoadHorizon_s = 2.0;  // loading time over which the speed is averaged
+inline constexpr double kLoadHorizon_s = 2.0;  // averaging time of the load speed, in seconds of loading
 
-// Returns an error that names `field` if a cache with this config cannot have a tier.
+// Returns an error that names `field` if a cache with this configuration cannot have a tier.
 Result<void> check_tier(const CoreConfig& config, const char* field);
 
-// Returns the bytes of a block, by cache group.
+// Returns the size of a block in bytes, by cache group.
 std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout);
 
-// Implements KvTier::take_events() for a tier with blocks in this medium ("CPU", "DISK").
+// Implements KvTier::take_events() for a tier whose blocks are in this medium ("CPU", "DISK").
 void take_tier_events(OffloadConnector& connector, const TierBlockFormat& format, const char* medium, std::vector<KvEvent>& out);
 
 // Returns the connector options of a tier with this capacity.

@@ -1,5 +1,5 @@
-// Moves blocks from memory down to disk as they cool. Called on the engine thread between two steps; the transports' threads move the
-// bytes. A block must stay held in memory until the disk has it, so that at least one of them always has it.
+// Moves blocks from memory to disk before they are evicted. Called on the engine thread between two steps; the transports' threads move the
+// bytes. A block must be held in memory until it is on disk, so that at least one of the two always has it.
 #include "engine/tiers/tier_spill.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMaxStoresInFlight = 64;  // blocks, and at most a quarter of the slots: a disk that hangs keeps these
-constexpr std::uint32_t kMostReady = 256;         // blocks; as many as some steps store
+constexpr std::uint32_t kMaxStoresInFlight = 64;  // blocks, but at most a quarter of the slots, because a disk that hangs keeps them
+constexpr std::uint32_t kMostReady = 256;         // maximum number of ready slots: as many as some steps need for their stores
 
 }  // namespace
 
@@ -75,7 +75,7 @@ bool TierSpill::start_stores() {
   return has_begun;
 }
 
-// Begins to copy the block to disk. Returns false if there is no room for it.
+// Begins to copy the block to disk. Returns false if the disk has no slot for it.
 bool TierSpill::begin(const OffloadKey& key) {
   const std::optional<OffloadSlot> slot = to_.adopt(key);
   if (!slot) return false;

@@ -1,5 +1,5 @@
 #pragma once
-// An event sink of the core that forwards each event to several sinks, in the order given, on the core's thread.
+// An event sink of the core that forwards each event to several sinks in the given order, on the core's thread.
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The data of one step for the trace. The engine thread copies it, another thread makes text of it. The memory is reused.
+// The data of one step for the trace. The engine thread copies the data, and another thread converts it to text. The memory is reused.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace quire {
 
-// Numbers of token ids that a record shows.
-inline constexpr std::size_t kTracedPrompt = 16;  // first tokens of the prompt, and as many last tokens
+// Numbers of token ids in the record of a request.
+inline constexpr std::size_t kTracedPrompt = 16;  // first tokens of the prompt, and the same number of last tokens
 inline constexpr std::size_t kTracedTail = 32;    // last tokens of the output
 
-// The constant facts of a request. Sent when the request is first seen, and again when a session continues with more input.
+// The constant properties of a request. Sent when the request is first seen, and again when a session continues with more input.
 struct TracedFacts {
   std::uint32_t place = 0;  // slot in the writer's table; slots of forgotten requests are reused
   RequestId id;
@@ -28,14 +28,15 @@ struct TracedFacts {
   std::uint32_t client_index = 0, max_tokens = 0, num_prompt_tokens = 0, num_encoder_inputs = 0;
 };
 
-// The facts of a request that change from step to step. At most a cache line, because a thousand of these are copied per step.
+// The properties of a request that change from step to step. At most one cache line long, because up to a thousand of these are copied per
+// step.
 struct TracedRequest {
-  std::uint32_t place = 0;  // slot of the request's facts
+  std::uint32_t place = 0;  // slot of the request's TracedFacts
   QueueKind queue = QueueKind::running;
   RequestStatus status = RequestStatus::running;
   bool is_prefill_chunk = false, resumable = false;
   std::uint32_t num_tokens = 0, num_computed_tokens = 0, num_preemptions = 0, num_drafts = 0, num_block_hashes = 0, num_blocks = 0;
-  std::uint32_t num_fresh_outputs = 0;  // outputs since the last record, kTracedTail at most; the next ones in TraceStep::outputs
+  std::uint32_t num_fresh_outputs = 0;  // outputs since the last record, at most kTracedTail; they are the next ones in TraceStep::outputs
   std::int64_t num_cached_tokens = -1, num_external_computed_tokens = 0;
   std::optional<TokenId> stop_token{};
 };
@@ -56,7 +57,7 @@ struct TracedTier {
 struct TraceStep {
   StepId step;
   double time_s = 0.0;      // start of the step, in seconds since 1970
-  bool has_queues = false;  // true in every n-th step; other steps have only lookups and events
+  bool has_queues = false;  // true in every n-th step (TraceOptions::every); other steps have only lookups and events
   std::uint32_t num_free_blocks = 0, num_blocks = 0, num_cached_blocks = 0;
   std::optional<TracedTier> tier{};     // only with `has_queues`
   std::vector<TracedFacts> facts;       // new facts, which `requests` refer to
@@ -68,7 +69,7 @@ struct TraceStep {
   std::vector<RequestId> preempted;
   std::vector<std::uint32_t> num_common_prefix_blocks;  // per cache group; zeros if not counted
 
-  // Removes the data but keeps the memory.
+  // Removes the data, but keeps the allocated memory.
   void clear() {
     tier.reset();
     facts.clear();

@@ -1,6 +1,6 @@
-// Writes the lines of the trace (docs/trace.md). The names are part of an interface, so existing ones never change. Runs on the thread of
-// TraceWriter, one step after another. It must see every step that was followed, because facts are sent once and outputs come in parts. All
-// text from a client passes through the JSON escaping of base/json_writer.
+// Writes the lines of the trace (docs/trace.md). The names are an interface, so existing names must not change. Runs on the thread of
+// TraceWriter, one step after another. No recorded step may be skipped, because properties of a request are sent only once and outputs are
+// sent in parts. All text from clients is escaped by base/json_writer.
 #include "engine/trace/trace_text.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ const char* word(QueueKind queue) {
   return kWords.at(static_cast<std::size_t>(queue));
 }
 
-// Returns vLLM's name of the status.
+// Returns vLLM's name for the status.
 const char* word(RequestStatus status) {
   // Indexed by the enumerator's value: a new enumerator needs an entry here.
   constexpr std::array<const char*, 12> kWords = {"WAITING",
@@ -70,7 +70,7 @@ const char* word(EventCause cause) {
   return kWords.at(static_cast<std::size_t>(cause));
 }
 
-// One JSON object in a line.
+// Builds one JSON object on one line.
 class Line {
  public:
   explicit Line(std::string& out) : json(out), out_(out) { json.begin_object(); }
@@ -87,7 +87,7 @@ class Line {
   std::string& out_;
 };
 
-// Short text without an allocation: steps must not allocate.
+// A short text in a fixed buffer, because steps must not allocate memory.
 class ShortText {
  public:
   explicit ShortText(RequestId id) : end_(fmt::format_to(text_.data(), "{}", id.value)) {}
@@ -191,7 +191,7 @@ void append_lookup(const TracedLookup& lookup, const TraceStep& step, const Trac
   line.json.field("connector", unless_empty(facts.connector)).field("load_kv_async", e.load_async);
 }
 
-// Writes an event that only quire has.
+// Writes an event that exists only in quire.
 void append_event(const Event& e, std::string& out) {
   Line line(out);
   JsonWriter& json = line.json;
@@ -232,7 +232,8 @@ void append_decision(const TraceStep& step, const TraceFacts& facts, std::string
 
 }  // namespace
 
-// Called before any line is written: requests refer to their facts by slot, and a slot may have a new request in this step.
+// Stores the new properties of requests. Called before any line is written, because requests refer to their properties by slot, and a slot
+// may have a new request in this step.
 void TraceText::learn(const TraceStep& step) {
   for (const TracedFacts& facts : step.facts) {
     if (facts.place >= known_.size()) known_.resize(facts.place + 1);

@@ -1,6 +1,6 @@
 #pragma once
-// Writes a traced step as lines of JSON; docs/trace.md has the schema. The names are those in hungchun0201/vllm-pace (Apache-2.0), a fork
-// of vLLM 0.19. Additions of quire are under "quire".
+// Writes a traced step as lines of JSON; docs/trace.md has the schema. The field names are as in hungchun0201/vllm-pace (Apache-2.0), a
+// fork of vLLM 0.19. quire's additional fields are under "quire".
 #include <string>
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// The facts that are the same in every step.
+// Properties of the engine that are the same in every step.
 struct TraceFacts {
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   std::uint32_t max_num_seqs = 0, max_num_batched_tokens = 0;
@@ -21,11 +21,11 @@ class TraceText {
  public:
   explicit TraceText(const TraceFacts& facts) : facts_(facts) {}
 
-  // Appends the lines for PATH.steps.jsonl and PATH.requests.jsonl. Must be called for each followed step, in order.
+  // Appends the lines for PATH.steps.jsonl and PATH.requests.jsonl. Must be called for each recorded step, in order.
   void append(const TraceStep& step, std::string& steps, std::string& requests);
 
  private:
-  // The facts from earlier steps about the request in a slot.
+  // What earlier steps contained about the request in a slot.
   struct Known {
     TracedFacts facts;
     std::vector<TokenId> output_tail{};

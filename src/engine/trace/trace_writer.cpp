@@ -1,6 +1,6 @@
-// The trace's files and the thread that writes them. The engine thread takes a blank step, fills it and puts it back. The writing thread
-// makes text of it and writes the text. No lock is held meanwhile, so the engine thread never waits for the disk. A file never holds a
-// partial line. Only its owner can read a new file, because it contains parts of prompts.
+// Writes the trace's files. The engine thread takes a free step object, fills it and hands it over. The writing thread converts it to text
+// and writes the text. No lock is held meanwhile, so the engine thread never waits for the disk. A file never contains a partial line. Only
+// the owner can read a new file, because it contains parts of prompts.
 #include "engine/trace/trace_writer.h"
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ Result<void> TraceFile::open() {
   return {};
 }
 
-// Drops the oldest file. A missing file is not an error: an earlier run may have written fewer files.
+// Renames the files, and removes the oldest one. A missing file is no error, because an earlier run may have written fewer files.
 bool TraceFile::rotate() {
   close();
   for (std::uint32_t i = max_files_ - 1; i > 0; --i) {
@@ -129,11 +129,11 @@ void TraceWriter::run() {
     steps.clear();
     requests.clear();
     text_.append(*step, steps, requests);
-    // Writes requests first, so that a reader that follows the steps already finds their requests.
+    // Writes requests first, so that a program that follows the steps already finds the requests of each step.
     const bool written = files_.requests.append(requests) && files_.steps.append(steps);
     lock.lock();
     blank_.push_back(std::move(step));
-    // Counted after the step is blank again: a thread that waits for the count then gets a step that already has memory.
+    // Counted only after the step object is free again, so that a thread that waits for the count then gets a free object.
     (written ? num_written_ : num_failed_).fetch_add(1, std::memory_order_relaxed);
     writing_ = false;
     idle_.notify_all();

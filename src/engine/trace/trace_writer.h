@@ -1,6 +1,6 @@
 #pragma once
-// Writes traced steps to two files on a separate thread, which shares a fixed number of steps with the engine thread. If none is blank, the
-// engine thread drops its step and continues.
+// Writes traced steps to two files on a separate thread, which shares a fixed number of step objects with the engine thread. If no object
+// is free, the engine thread drops its step and continues.
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -19,7 +19,7 @@
 
 namespace quire {
 
-// A growing file. If the next text does not fit, the file becomes PATH.1, PATH.1 becomes PATH.2, and so on.
+// A growing file. If the next text does not fit, the file is renamed to PATH.1, PATH.1 to PATH.2, and so on.
 class TraceFile {
  public:
   TraceFile(std::string path, std::uint64_t max_bytes, std::uint32_t max_files)
@@ -29,7 +29,7 @@ class TraceFile {
   ~TraceFile();
 
   Result<void> open();
-  // Appends the whole text or nothing. Returns false if the disk is full or fails.
+  // Appends either the whole text or nothing. Returns false if the disk is full or fails.
   bool append(std::string_view text);
 
  private:
@@ -37,17 +37,17 @@ class TraceFile {
   bool rotate();
 
   std::string path_;
-  // Limit of one file, unless a single text is longer.
+  // Maximum size of one file. A single text that is longer still goes into one file.
   std::uint64_t max_bytes_;
-  // Number of files, including the growing one; 1: the file is emptied instead of renamed.
+  // Number of files, including the growing one. With 1, the file is emptied instead of renamed.
   std::uint32_t max_files_;
-  // -1: closed; the next append() rotates and opens a new one.
+  // -1: closed; the next append() rotates the files and opens a new file.
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
 
 struct TraceFiles {
-  // Opens the files to append to them. Errors name the option.
+  // Opens the files for appending. Errors name the option.
   static Result<TraceFiles> open(const TraceOptions& options);
   TraceFile steps, requests;
 };
@@ -60,25 +60,26 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // Called on the engine thread. Returns null if all steps are waiting for the disk.
+  // Returns a free step object; null if all of them are waiting for the disk. Called on the engine thread.
   std::unique_ptr<TraceStep> take_blank();
   void put(std::unique_ptr<TraceStep> step);
-  // Waits until all steps are written; no thread may call put() meanwhile.
+  // Waits until all steps are written. No thread may call put() meanwhile.
   void flush();
 
-  // Any thread may call these.
+  // May be called on any thread.
   [[nodiscard]] std::uint64_t num_written() const { return num_written_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t num_failed() const { return num_failed_.load(std::memory_order_relaxed); }
 
  private:
-  // Steps that may wait for the disk before a step is dropped. They are made at the start and reused.
+  // Number of step objects: steps that may wait for the disk before further steps are dropped. The objects are created at the start and
+  // reused.
   static constexpr std::size_t kNumSteps = 16;
   void run();
 
   // Used by the writing thread from its start on.
   TraceFiles files_;
-  TraceText text_;  // used by the writing thread, too
-  // Guards the members from here to writing_. Held for moments only.
+  TraceText text_;  // also used by the writing thread
+  // Guards the members from here to writing_. Held only briefly.
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::array<std::unique_ptr<TraceStep>, kNumSteps> full_;  // a ring buffer

@@ -1,6 +1,6 @@
-// Copies the core's decisions into the step that the writer makes text of. The core calls on_event() from within its functions, and the
-// step loop calls planned(), on the engine thread in every step. So only numbers of a known request are copied. The tracer never waits for
-// the disk, never changes the core, and drops a step rather than wait.
+// Copies the core's decisions into a step object for the writer. The core calls on_event() from within its functions, and the step loop
+// calls planned(), on the engine thread in every step. To be fast, the tracer copies only numbers of requests that are already known. It
+// never waits for the disk and never changes the core; if the writer is busy, it drops the step.
 #include "engine/trace/tracer.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void Tracer::begin(StepId step) {
   step_ = writer_.take_blank();
   if (step_ == nullptr) {
     ++num_dropped_;
-    // These events are dropped together with the step.
+    // These events are dropped together with their step.
     events_before_.clear();
     return;
   }
@@ -65,7 +65,8 @@ void Tracer::begin(StepId step) {
   copy_queues();
 }
 
-// The constant facts of a request are sent once (send_facts). Each step then has a few numbers of each request, and its new outputs.
+// Copies the requests of all queues. The constant properties of a request are sent once (send_facts()). Each step then contains a few
+// numbers of each request, and its new outputs.
 void Tracer::copy_queues() {
   last_order_.swap(order_);
   order_.clear();
@@ -75,7 +76,7 @@ void Tracer::copy_queues() {
 }
 
 std::uint32_t Tracer::slot_of(const RequestView& view) {
-  // The queues have nearly the order of the last step, so the request is probably near the cursor.
+  // The order of the queues hardly changes between steps, so the request is probably near the cursor.
   constexpr std::size_t kNear = 4;
   for (std::size_t i = cursor_; i < std::min(cursor_ + kNear, last_order_.size()); ++i) {
     if (traced_[last_order_[i]].id != view.id) continue;
@@ -150,7 +151,7 @@ void Tracer::copy(QueueKind queue, const RequestView& view) {
                              .stop_token = view.stop_token});
 }
 
-// Forgets the requests that are in no queue any more: they have ended.
+// Forgets the requests that are no longer in any queue, because they have ended.
 void Tracer::forget_absent() {
   for (const std::uint32_t place : last_order_) {
     if (traced_[place].last_seen == num_steps_) continue;
@@ -165,9 +166,9 @@ void Tracer::copy_lookup(const Event& event) {
   step_->lookups.push_back({event, view->tags->job, view->num_prompt_tokens});
 }
 
-// Events between two plans (results, ends, expiries) are kept for the next step: its record begins with them.
+// Records an event. Events between two plans (results, ends, expiries) are kept for the next step, and come first in its record.
 void Tracer::on_event(const Event& event) {
-  // Snapshots and decisions already show these.
+  // The queues and decisions in the record already show these events.
   if (event.what == EventKind::queued || event.what == EventKind::admitted || event.what == EventKind::ended) return;
   if (event.what == EventKind::step_begins) {
     is_planning_ = true;

@@ -1,6 +1,6 @@
 #pragma once
-// Follows the core's decisions for the trace: copies the data of a step and hands it to the thread that writes. Belongs to the engine
-// thread. If the writer has no blank step, the step is dropped and counted.
+// Follows the core's decisions for the trace: copies the data of a step and hands it to the writing thread. Belongs to the engine thread.
+// If the writer has no free step object, the step is dropped and counted.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,11 +20,12 @@ Result<void> check_trace(const TraceOptions& options);
 
 class Tracer final : public StepTrace {
  public:
-  // Creates a tracer with options that check_trace() accepts. Errors: a file cannot be written.
+  // Creates a tracer. `options` must have passed check_trace(). Error: a file cannot be written.
   static Result<std::unique_ptr<Tracer>> create(const TraceOptions& options, const TraceFacts& facts);
 
   void follow(const Core& core) override { core_ = &core; }
-  // `tier` is called on the engine thread in each step that records its queues; empty: there is no tier.
+  // Sets the function that returns the tier's state. It is called on the engine thread in each step that records its queues; empty: there
+  // is no tier.
   void set_tier_source(std::function<TracedTier()> tier) { tier_ = std::move(tier); }
   void on_event(const Event& event) override;
   void planned(const StepPlan& plan) override;
@@ -39,31 +40,31 @@ class Tracer final : public StepTrace {
   void copy_queues();
   void copy(QueueKind queue, const RequestView& view);
   void copy_lookup(const Event& event);
-  std::uint32_t slot_of(const RequestView& view);  // kNoSlot: the request is not known
+  std::uint32_t slot_of(const RequestView& view);  // returns kNoSlot if the request is not known
   void send_facts(const RequestView& view, std::uint32_t place);
   void forget_absent();
   [[nodiscard]] bool is_over() const { return max_steps_ > 0 && num_steps_ >= max_steps_; }
 
   static constexpr std::uint32_t kNoSlot = UINT32_MAX;
-  // A request with facts that have been sent.
+  // A request whose properties have been sent to the writer.
   struct TracedState {
     RequestId id;
     std::uint32_t num_prompt_tokens = 0, num_tokens = 0;
     double arrival_time = 0.0;
-    std::uint64_t last_seen = 0;  // number of the last recorded step that had it
+    std::uint64_t last_seen = 0;  // number of the last recorded step that contained the request
   };
 
   const std::uint32_t every_;
   const std::uint64_t max_steps_;
   const Core* core_ = nullptr;
-  // May be empty.
+  // Returns the tier's state; empty: there is no tier.
   std::function<TracedTier()> tier_;
   TraceWriter writer_;
-  // Events of results, ends and expiries since the last plan. They are bounded: each block is cached once, each pin begins and ends once,
-  // and each fork happens once.
+  // Events of results, ends and expiries since the last plan. Their number is bounded: each block is cached once, each pin begins and ends
+  // once, and each fork happens once.
   std::vector<Event> events_before_;
   bool is_planning_ = false;
-  std::unique_ptr<TraceStep> step_;  // the step being recorded; null: it is dropped, or the trace is over
+  std::unique_ptr<TraceStep> step_;  // the step that is being recorded; null: it is dropped, or the trace has ended
   std::uint64_t num_steps_ = 0;      // recorded steps with queues
   std::vector<TracedState> traced_;  // by slot
   std::vector<std::uint32_t> free_slots_;

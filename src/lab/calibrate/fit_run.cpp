@@ -1,5 +1,6 @@
-// Fits a worker model to the times that vLLM logs per request. The logs have no steps, so the steps are simulated: the search tries worker
-// models until the simulated times of the first requests match the measured times. The rest of the run is then predicted.
+// Fits a worker model to the times that vLLM logs per request. The logs do not contain steps, so the steps are simulated: the search varies
+// the worker model until the simulated times of the first requests match the measured times. The times of the other requests are then
+// predicted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 namespace quire {
 namespace {
 
-// Times of one request, in seconds since the first arrival.
+// The measured times of one request, in seconds since the first arrival.
 struct MeasuredTimes {
   double arrival_s = 0.0, scheduled_s = 0.0, first_token_s = 0.0, last_token_s = 0.0;
   double tokens = 0.0;
@@ -31,8 +32,8 @@ double tpot_of(const RequestTimes& times) {
   return (times.last_token_s - times.first_token_s) / std::max(1.0, times.output_tokens - 1.0);
 }
 
-// Reads the requests in order of arrival, as in the workload. vLLM's arrival time is from the wall clock, its other times from a monotonic
-// clock. The request that was queued soonest after its arrival gives the offset between the clocks.
+// Reads the requests in order of arrival, as in the workload. vLLM takes arrival times from the wall clock, and all other times from a
+// monotonic clock. The smallest difference between a request's queueing time and its arrival time gives the offset between the clocks.
 Result<std::vector<MeasuredTimes>> read_measured(const std::string& path) {
   auto lines = LineReader::open(path);
   if (!lines) return std::unexpected(lines.error());
@@ -91,8 +92,9 @@ Result<Run> read_run(const RunFitOptions& options) {
   return run;
 }
 
-// Returns the logarithms of the five terms. They keep the terms positive, and equal steps mean equal factors. A term of 0 begins at a
-// twentieth of its usual value, because no factor leads away from 0. `host_s` stays as given, because asynchronous scheduling hides it.
+// Returns the logarithms of the five terms, over which the search runs: logarithms keep terms positive, and equal steps multiply a term by
+// equal factors. A term of 0 starts at a twentieth of its usual value, because no factor can change 0. `host_s` is not fitted, because
+// asynchronous scheduling hides it.
 Point logarithms(const WorkerModel& worker) {
   const Terms terms = weights_of(worker), usual = weights_of(WorkerModel{});
   Point at;
@@ -108,8 +110,8 @@ WorkerModel worker_at(const Point& at, double host_s) {
   return worker;
 }
 
-// Returns the mean relative error of TTFT and TPOT per request plus that of their means. A TTFT below a tenth of the mean counts as a
-// tenth: one step more or less does not matter there.
+// Returns the mean relative error of TTFT and TPOT over all requests, plus the relative errors of mean TTFT and mean TPOT. A TTFT below a
+// tenth of the mean TTFT counts as a tenth, because one step more or less is not important there.
 double misfit(const SimulationResult& result, std::span<const MeasuredTimes> measured) {
   double each = 0.0, ttft = 0.0, tpot = 0.0, simulated_ttft = 0.0, simulated_tpot = 0.0;
   for (const MeasuredTimes& times : measured) {
@@ -129,7 +131,7 @@ double misfit(const SimulationResult& result, std::span<const MeasuredTimes> mea
          0.5 * (std::abs(simulated_ttft - ttft) / ttft + std::abs(simulated_tpot - tpot) / tpot);
 }
 
-// Returns the running sums of the steps' terms, with the time at which each step's result was ready.
+// Returns the running sums of the steps' terms, each with the time at which the step's result was ready.
 std::vector<std::pair<double, Terms>> summed(std::span<const SimulatedStep> steps) {
   std::vector<std::pair<double, Terms>> sums{{-1.0, Terms{}}};
   for (const SimulatedStep& step : steps) {
@@ -141,8 +143,8 @@ std::vector<std::pair<double, Terms>> summed(std::span<const SimulatedStep> step
   return sums;
 }
 
-// Returns two observations per request: the measured seconds from scheduling to its first token and from there to its last token. Their
-// sizes are the steps that the simulation ran in the corresponding interval.
+// Returns two observations per request: the measured seconds from its scheduling to its first token, and from its first to its last token.
+// The sizes of an observation are the sums over the steps that the simulation ran in the same interval.
 std::vector<Observation> intervals_of(const SimulationResult& result, std::span<const SimulatedStep> steps,
                                       std::span<const MeasuredTimes> measured) {
   const auto sums = summed(steps);
@@ -165,7 +167,8 @@ std::vector<Observation> intervals_of(const SimulationResult& result, std::span<
   return all;
 }
 
-// The steps in a request's intervals depend on the worker, so steps and worker are found in turns.
+// Fits the worker by least squares over the intervals of requests. The steps in these intervals depend on the worker, so the function
+// alternates between simulating the steps and fitting the worker.
 Result<WorkerModel> fit_intervals(const Run& run, SimulationOptions tried, std::span<const MeasuredTimes> fitted) {
   constexpr int kTurns = 8;
   WorkerModel best = tried.worker;
@@ -208,7 +211,7 @@ Result<FitReport> fit_worker_to_run(const RunFitOptions& options, const Simulati
   };
   const auto begin = fit_intervals(*run, simulation, fitted);
   if (!begin) return std::unexpected(begin.error());
-  // The second search begins with a fresh simplex where the first search ended.
+  // The second search starts with a new simplex at the result of the first search.
   Point best = search_minimum(cost, logarithms(*begin), 0.2, options.max_rounds / 2);
   best = search_minimum(cost, best, 0.1, options.max_rounds / 2);
   if (error) return std::unexpected(*error);

@@ -1,6 +1,6 @@
-// Fits a worker model to the trace of a real worker (docs/trace.md). The decisions give a step's sizes. A step's duration is the time from
-// its plan to the next plan. If plans are made while the previous step runs, it is the time from the next plan to the plan after it. The
-// fit tries both and keeps the better one.
+// Fits a worker model to the trace of a real worker (docs/trace.md). The recorded decisions give the sizes of each step. The duration of a
+// step is the time from its plan to the next plan or, if plans are made while the previous step runs, from the next plan to the plan after
+// that. The fit tries both and keeps the better result.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,18 +20,18 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMostSteps = 5'000'000, kFewestSteps = 20;
-// The longest hundredth of the durations is not fitted: it comes from pauses in the traffic or other work of the machine.
+// Fraction of the durations that are fitted. The longest 1 % come from pauses in the traffic or from other work on the machine.
 constexpr double kUsedShare = 0.99;
 
 struct TracedStep {
   double time_s = 0.0;
-  bool was_idle = false;  // no request ran when it began, so the time before it is meaningless
+  bool was_idle = false;  // no request ran before this step, so the time before it is meaningless
   StepSizes sizes;
 };
 
 class StepFollower {
  public:
-  // Returns what is wrong with the line. Empty: the line was used or is irrelevant.
+  // Takes one line of the trace. Returns what is wrong with the line; empty: the line was used or is irrelevant.
   std::string take(const boost::json::object& record) {
     std::string wrong;
     const JsonLine line(record, wrong);
@@ -92,7 +92,7 @@ std::unexpected<Error> too_few(const std::string& path, std::size_t count) {
               fmt::format("use a trace or journal with at least {} steps while requests run", kFewestSteps));
 }
 
-// Returns the steps with their durations: the time from the plan `lag` steps later to the plan after that one.
+// Returns the steps with their durations. A duration is the time from the plan `lag` steps later to the plan after that.
 std::vector<Observation> observations_of(const std::vector<TracedStep>& steps, std::size_t lag) {
   std::vector<Observation> all;
   for (std::size_t i = 0; i + lag + 1 < steps.size(); ++i) {
@@ -119,9 +119,9 @@ double mean_error(const std::vector<Observation>& observations, const Terms& wei
   return observations.empty() ? 0.0 : sum / static_cast<double>(observations.size());
 }
 
-// Threshold of an F-test with a false alarm rate of one in a thousand. The test checks whether a model without the term of decode rows or
-// of context tokens explains the steps equally well. It does if all requests have similar lengths, because contexts then grow with the
-// rows. Predictions for other lengths are guesses in this case.
+// Threshold of an F-test with a false-alarm rate of 0.1 %. The test checks whether a model without the term of decode rows, or without the
+// term of context tokens, explains the steps equally well. This happens if all requests have similar lengths, because the context then
+// grows in proportion to the rows. Predictions for other lengths are then unreliable.
 constexpr double kFTestThreshold = 11.0;
 
 void warn_of_lengths(const std::vector<Observation>& observations, const Terms& weights, std::vector<std::string>& lines) {
@@ -152,7 +152,7 @@ Result<std::vector<TracedStep>> read_steps(const std::string& path) {
     if (!*more) break;
     boost::system::error_code error;
     const boost::json::value value = boost::json::parse(lines->line(), error);
-    // A trace may end in the middle of a line if its process was killed.
+    // Skips a line that is not complete, which a trace may have at its end if its process was killed.
     if (error || !value.is_object()) continue;
     if (const std::string wrong = follower.take(value.get_object()); !wrong.empty())
       return std::unexpected(lines->error(wrong, "use the PATH.steps.jsonl of quire serve --trace"));
@@ -160,7 +160,7 @@ Result<std::vector<TracedStep>> read_steps(const std::string& path) {
   return follower.finish();
 }
 
-// A journal records when each step was over, so the durations need no other interpretation.
+// Fits a worker model to a journal. A journal records the end of each step, so the durations are known exactly.
 Result<FitReport> fit_worker_to_journal(const std::string& path) {
   const auto steps = steps_of_journal(path);
   if (!steps) return std::unexpected(steps.error());

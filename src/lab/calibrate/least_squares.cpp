@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// Normal equations. Each term is scaled by its own size, so that pivots can be compared.
+// The normal equations. Each term is scaled by its own size, so that pivots are comparable.
 struct NormalEquations {
   std::array<Terms, kNumTerms> matrix{};
   Terms right{}, unit{};
@@ -33,7 +33,8 @@ NormalEquations make_equations(std::span<const Observation> observations) {
   return equations;
 }
 
-// Solves by Gauss-Jordan elimination over the terms that the bits of `set` select. Returns nullopt if the terms are not independent.
+// Solves the equations by Gauss-Jordan elimination over the terms whose bits are set in `set`. Returns nullopt if these terms are not
+// linearly independent.
 std::optional<Terms> solve(NormalEquations equations, unsigned set) {
   std::array<Terms, kNumTerms>& a = equations.matrix;
   for (std::size_t i = 0; i < kNumTerms; ++i) {
@@ -66,7 +67,8 @@ double squares(const NormalEquations& equations, const Terms& weights) {
 
 Terms fit_non_negative(std::span<const Observation> observations, unsigned terms) {
   NormalEquations equations = make_equations(observations);
-  // Units are chosen so that a term's column sums to 1. Its squares are then near 1 / n, and the factor n makes pivots comparable.
+  // The scaling makes the column of each term sum to 1. The squares of its entries are then near 1 / n, and the factor n makes pivots
+  // comparable.
   for (auto& row : equations.matrix)
     for (double& entry : row) entry *= equations.constant;
   for (double& entry : equations.right) entry *= equations.constant;

@@ -1,5 +1,5 @@
 #pragma once
-// Least squares with non-negative weights.
+// Fits worker models by least squares with non-negative weights.
 #include <array>
 #include <cstddef>
 #include <span>
@@ -12,7 +12,7 @@ inline constexpr std::size_t kNumTerms = 5;
 using Terms = std::array<double, kNumTerms>;
 
 struct Observation {
-  Terms sizes;  // `value` is a weighted sum of these
+  Terms sizes;  // the sizes of which `value` is a weighted sum
   double value;
 };
 
@@ -22,7 +22,7 @@ inline Terms terms_of(const StepSizes& sizes) {
 inline Terms weights_of(const WorkerModel& worker) {
   return {worker.step_s, worker.prefill_token_s, worker.decode_row_s, worker.context_token_s, worker.prefill_pair_s};
 }
-// Returns the worker model with these seconds per term; its `host_s` is 0.
+// Returns a worker model with these seconds per term; its `host_s` is 0.
 inline WorkerModel worker_of(const Terms& weights) {
   return {.host_s = 0.0,
           .step_s = weights[0],
@@ -33,9 +33,9 @@ inline WorkerModel worker_of(const Terms& weights) {
           .source = {}};
 }
 
-// Minimizes the sum of ((weights * sizes - value) / value)^2 exactly: with so few terms, every subset of them can be tried. Observations
-// with a value of 0 or less are skipped. Returns zeros if there are no observations. The bits of `terms` select the weights that may differ
-// from 0.
+// Returns the non-negative weights that minimize the sum of ((weights * sizes - value) / value)^2. The result is exact: there are so few
+// terms that every subset is tried. Observations with a value of 0 or less are skipped. Returns zeros if there are no observations. Only
+// the weights whose bits are set in `terms` may differ from 0.
 Terms fit_non_negative(std::span<const Observation> observations, unsigned terms = (1U << kNumTerms) - 1);
 
 }  // namespace quire

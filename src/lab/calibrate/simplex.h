@@ -1,5 +1,5 @@
 #pragma once
-// Nelder and Mead's minimum search without derivatives ("A simplex method for function minimization", 1965).
+// Nelder and Mead's search for a minimum without derivatives ("A simplex method for function minimization", 1965).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace quire {
 
 using Point = std::vector<double>;
 
-// Returns the best point found with about `num_calls` calls of `cost`, which must be finite. The first simplex is `start` and, for each
-// coordinate, `start` moved by `reach`.
+// Returns the best point found with about `num_calls` calls of `cost`, which must return finite values. The corners of the first simplex
+// are `start` and, for each coordinate, `start` moved by `reach`.
 inline Point search_minimum(const std::function<double(const Point&)>& cost, const Point& start, double reach, std::uint32_t num_calls) {
   struct Corner {
     double cost;

@@ -1,6 +1,6 @@
-// Reads a workload or step durations from a journal. The journal is replayed, and the calls give the tokens of the requests and the
-// durations of the steps. Called by the lab's programs, on their thread. If the replay differs, the journal is refused: its figures would
-// describe another run.
+// Reads a workload or step durations from a journal. The journal is replayed, and the replayed calls give the tokens of the requests and
+// the durations of the steps. Called by the lab's programs on their thread. If a decision of the replay differs, the journal is rejected,
+// because the results would describe another run.
 #include "lab/replay/journal_runs.h"
 
 #include <fmt/format.h>
@@ -23,10 +23,10 @@
 namespace quire {
 namespace {
 
-// Length of the magic without the version. replay() refuses a journal of another version with a reason.
+// Length of the magic number without the version. replay() reports a journal of another version as an error.
 constexpr std::size_t kNumMagic = 7;
 
-// Replays a journal and passes its calls to `follower`. Errors: the errors of replay(), and a replay that differs.
+// Replays a journal and passes its calls to `follower`. Errors: the errors of replay(), and a decision that differs.
 Result<ReplayReport> follow(const std::string& path, CallSink& follower) {
   auto report = replay(path, {.also = &follower});
   if (!report) return report;
@@ -36,7 +36,7 @@ Result<ReplayReport> follow(const std::string& path, CallSink& follower) {
   return report;
 }
 
-// Measures step durations. Results arrive in the order of the plans; several plans may be in flight.
+// Measures the durations of steps. Results arrive in the order of the plans, and several plans may be in flight.
 class StepTimes final : public CallSink {
  public:
   void on_call(const CoreCall& call) override {
@@ -86,7 +86,7 @@ void add_request(RecordedWorkload& recorded, const RecordedWorkload::Arrival& ar
   call.read(in);
   const NewRequest& written = std::get<core_call::Add>(call.call()).request;
   WorkloadRequest& request = workload.requests.emplace_back();
-  // The time when the client sent it. The core receives a request only after the step in flight.
+  // Uses the time at which the client sent the request, if known. The core receives a request only after the step in flight.
   request.start_s = has_arrivals ? written.arrival_time : arrival.time_s;
   request.session = static_cast<std::uint32_t>(workload.requests.size() - 1);
   request.ends_session = true;

@@ -1,6 +1,6 @@
 #pragma once
-// Reads a journal (docs/journal.md) for a simulation: its requests as a workload, its steps for a worker model. The journal is replayed,
-// because only the core knows which tokens requests received and what a step computed.
+// Reads a journal (docs/journal.md) for a simulation: the requests as a workload, and the steps for a worker model. The journal is
+// replayed, because only the core knows which tokens the requests received and what each step computed.
 #include <string>
 #include <vector>
 
@@ -9,16 +9,16 @@
 
 namespace quire {
 
-// Returns whether the file begins like a journal; false if it cannot be read.
+// Returns whether the file begins like a journal; false if the file cannot be read.
 [[nodiscard]] bool is_journal(const std::string& path);
 
-// Errors of both functions: the errors of replay(), and `JOURNAL` if the replay differs or the journal holds no request.
-// Returns the requests with their prompt tokens. If the journal has no tokens, placeholder tokens have the same common prefixes. Requests
-// from before the beginning of the file, forks, and later inputs of sessions are not included. Notes report this and the core's
-// configuration.
+// Errors of both functions: the errors of replay(), and `JOURNAL` if a decision of the replay differs or the journal contains no request.
+// Returns the requests with their prompt tokens. If the journal has no tokens, the result has placeholder tokens with the same common
+// prefixes. Requests from before the beginning of the file, forks, and later inputs of sessions are left out. Workload::notes report what
+// was left out, and the core's configuration.
 [[nodiscard]] Result<Workload> workload_of_journal(const std::string& path);
 
-// A step that computed something, and the worker's time for it: from the end of the previous step, or from its plan if that was later.
+// A step that computed something, and its duration in the worker: from the end of the previous step or, if later, from its plan.
 struct TimedStep {
   StepSizes sizes;
   double seconds = 0.0;

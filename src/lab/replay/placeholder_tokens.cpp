@@ -12,13 +12,13 @@
 namespace quire {
 namespace {
 
-constexpr TokenId kFirst = TokenId{1} << 30U;  // larger than any token id of a model, so a placeholder never ends a request
+constexpr TokenId kFirst = TokenId{1} << 30U;  // larger than any token id of a model, so that a placeholder never ends a request
 
 TokenId placeholder(std::uint64_t seed) {
   return kFirst | static_cast<TokenId>(Random(seed).next() >> 34U);
 }
 
-// Returns tokens for the prompt and the outputs of a request. Blocks with known hashes get tokens derived from the hash.
+// Returns tokens for the prompt and the outputs of a request. The tokens of a block with a known hash are derived from the hash.
 std::vector<TokenId> tokens_of(RequestId id, std::size_t size, std::span<const std::uint8_t> names, std::uint32_t block_size) {
   std::vector<TokenId> tokens(size);
   const std::size_t num_named = std::min(names.size() / sizeof(BlockHash), size / block_size) * block_size;
@@ -28,7 +28,7 @@ std::vector<TokenId> tokens_of(RequestId id, std::size_t size, std::span<const s
     std::memcpy(&word, &names[i / block_size * sizeof(BlockHash) + at % 2 * sizeof word], sizeof word);
     tokens[i] = placeholder(word + at);
   }
-  // The remaining tokens fill no block that a request could find. They are random, so that two requests do not share such an end.
+  // The remaining tokens fill no block that another request could hit. They are random, so that two requests do not share them.
   Random random(id.value);
   for (std::size_t i = num_named; i < size; ++i) tokens[i] = placeholder(random.next());
   return tokens;

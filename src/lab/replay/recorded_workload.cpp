@@ -35,7 +35,8 @@ void RecordedWorkload::answered(std::uint64_t /*answer*/) {
   added_.reset();
 }
 
-// Block hashes grow while a request runs. A block that only the last token fills was never computed, so no request could find it.
+// Stores the request's block hashes, of which there are more as it runs. A block that only the last token fills was never computed, so no
+// other request could hit it.
 void RecordedWorkload::take_block_hashes(RequestId id) {
   const auto view = core_ != nullptr ? core_->view(id) : std::nullopt;
   if (!view) return;
@@ -53,13 +54,14 @@ void RecordedWorkload::take(const core_call::FinishAll& call) {
 
 void RecordedWorkload::take(const core_call::Schedule& call) {
   planned_s_.push_back(call.input.now);
-  // Another run may begin its first step a little earlier than this one.
+  // The first limits also apply before the recorded time, because another run may begin its first step a little earlier.
   const double from_s = is_first_step_ ? -std::numeric_limits<double>::infinity() : call.input.now;
   is_first_step_ = false;
   if (limits_ != (prefill_limits.empty() ? PrefillLimits{} : prefill_limits.back().second)) prefill_limits.emplace_back(from_s, limits_);
 }
 
-// Steps run one after another: a step that was planned before the previous one was over starts at that end.
+// Records the duration of a step. Steps run one after another, so a step that was planned before the end of the previous step starts at
+// that end.
 void RecordedWorkload::take(const core_call::Apply& call) {
   const double planned_s = planned_s_.empty() ? call.input.now : planned_s_.front();
   if (!planned_s_.empty()) planned_s_.pop_front();

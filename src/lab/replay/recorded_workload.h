@@ -1,6 +1,6 @@
 #pragma once
-// Collects a journal's requests during a replay: when they arrived and ended, the tokens that they received, and the durations of steps.
-// Only the core knows which tokens of a result were kept.
+// Collects the requests of a journal during a replay: their arrivals and ends, the tokens that they received, and the durations of the
+// steps. The replay is needed because only the core knows which tokens of a result were kept.
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -33,11 +33,11 @@ class RecordedWorkload final : public CallSink {
   std::unordered_map<RequestId, std::vector<TokenId>> tokens;
   std::unordered_map<RequestId, std::vector<std::uint8_t>> names;  // hashes of full blocks, if the journal has no tokens
   std::unordered_set<RequestId> repeated;                          // requests that ended because of a repetition
-  std::unordered_map<RequestId, double> ended_s;                 // times of ends from outside: a stop string, or a client that disconnected
-  std::vector<double> step_s;                                    // durations of steps that computed something
-  std::vector<std::pair<double, PrefillLimits>> prefill_limits;  // each with the time of the first step that it applies to
-  bool needs_tool_namer = false;                                 // whether a turn of a job names no tool, so that the ToolNamer is asked
-  std::string missing;                                           // the first feature that cannot be played; empty: none
+  std::unordered_map<RequestId, double> ended_s;                   // ends by the host: a stop string, or a client that disconnected
+  std::vector<double> step_s;                                      // durations of steps that computed something
+  std::vector<std::pair<double, PrefillLimits>> prefill_limits;    // each with the time of the first step to which it applies
+  bool needs_tool_namer = false;                                   // a turn of a job names no tool, so the core asks the ToolNamer
+  std::string missing;                                             // the first feature that cannot be replayed; empty: none
 
  private:
   void take(const core_call::Add& call);
@@ -49,7 +49,7 @@ class RecordedWorkload final : public CallSink {
   void take(const core_call::SetSwapCosts& /*call*/) {}
   void take(const core_call::SetPrefillLimits& call) { limits_ = call.limits; }
   void take(const core_call::MakeStats& /*call*/) {}
-  // Other calls cannot be played on another configuration.
+  // These calls cannot be replayed with another configuration.
   void take(const core_call::ContinueSession& /*call*/) { set_missing("sessions"); }
   void take(const core_call::Fork& /*call*/) { set_missing("forks"); }
   void take(const core_call::SetDrafts& /*call*/) { set_missing("draft tokens"); }
@@ -67,7 +67,7 @@ class RecordedWorkload final : public CallSink {
   void take_block_hashes(RequestId id);
 
   const Core* core_ = nullptr;
-  std::optional<RequestId> added_;  // request of the add() in progress, if it has no tokens
+  std::optional<RequestId> added_;  // request of the add() in progress, if the journal has no tokens
   PrefillLimits limits_;            // of the next step
   bool is_first_step_ = true;
   std::deque<double> planned_s_;

@@ -1,5 +1,6 @@
-// Replays a journal: a core with the recorded configuration gets the recorded calls, and its seams give the recorded answers. Each answer
-// of the core is digested as in the recording and compared. The first difference ends the replay, because later calls depend on it.
+// Replays a journal: a core with the recorded configuration receives the recorded calls, and its seams return the recorded answers. Each
+// answer of the core is digested as in the recording, and the digests are compared. The first difference ends the replay, because later
+// calls depend on the earlier decisions.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,9 +21,9 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kNumShown = 24;  // most entries shown of a list
+constexpr std::size_t kNumShown = 24;  // maximum number of entries of a list in error texts
 
-// Reads a file up to its size at the start, even if it grows meanwhile.
+// Reads the bytes that the file has when reading starts, even if the file grows meanwhile.
 Result<std::vector<std::uint8_t>> read_all(const std::string& path) {
   std::error_code error;
   const std::uint64_t size = std::filesystem::file_size(path, error);
@@ -44,12 +45,12 @@ std::string text_of(std::span<const RequestId> ids) {
   return fmt::format("{}:{}{}{}", ids.size(), values.empty() ? "" : " ", fmt::join(values, " "), ids.size() > kNumShown ? " ..." : "");
 }
 
-// Numbers of the last plan for error texts. They are copied, because the plan's views end with the plan.
+// Numbers of the last plan for error texts. They are copied, because the views of a plan become invalid when the plan is applied.
 struct LastPlan {
   StepId step{};
   std::size_t num_requests = 0;
   std::uint32_t num_tokens = 0;
-  std::vector<ScheduledRequest> scheduled;  // only their numbers are valid
+  std::vector<ScheduledRequest> scheduled;  // only their numbers are valid, not their views
   std::vector<RequestId> preempted;
   std::size_t num_transfers = 0;
 
@@ -108,7 +109,7 @@ class Replay {
   }
 
  private:
-  // Returns the state in the form of the journal's checkpoints.
+  // Returns the core's state in the form of the journal's checkpoints, with or without tokens.
   [[nodiscard]] std::vector<std::uint8_t> state() const {
     return core_->checkpoint(replayed_.with_tokens ? CheckpointTokens::kept : CheckpointTokens::left_out);
   }
@@ -135,7 +136,7 @@ class Replay {
     return {};
   }
 
-  // A checkpoint before a call must equal the state that the core has reached.
+  // Compares the checkpoint before this call, if there is one, with the state of the core.
   void compare_state() {
     const JournalCheckpoint* const checkpoint = reader_.checkpoint();
     if (checkpoint == nullptr) return;
@@ -143,7 +144,7 @@ class Replay {
     if (!std::ranges::equal(state(), checkpoint->state)) differs("checkpoint", "the journal has another state of the core");
   }
 
-  // Returns false if the call cannot be made.
+  // Makes the call that was read. Returns false if the call cannot be made.
   bool play() {
     compare_state();
     if (report_.difference) return false;

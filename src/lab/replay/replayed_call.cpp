@@ -1,5 +1,5 @@
 // Stores the last call of a replayed core, digests its answer, and counts all calls. Called by that core on the thread that replays. The
-// digest must equal the digest of a JournalRecorder, otherwise every replay would differ.
+// digests must be computed as in JournalRecorder; otherwise every replay would report a difference.
 #include "lab/replay/replayed_call.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Describes recorded calls for counts and error texts.
+// Describes replayed calls for counts and error texts.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Receives the calls of the replayed core and their answers, which it digests as a JournalRecorder does.
+// Receives the calls of the replayed core and their answers, and digests the answers as JournalRecorder does.
 class ReplayedCall final : public CallSink {
  public:
   void bind(const Core& core) override;
@@ -18,7 +18,7 @@ class ReplayedCall final : public CallSink {
   void applied(const StepOutcome* outcome) override;
   void answered(std::uint64_t answer) override;
 
-  CallSink* also = nullptr;  // receives the calls and the answers too
+  CallSink* also = nullptr;  // also receives the calls and the answers; may be null
   bool with_tokens = true;   // the digests include tokens
   // Returns the last call as text.
   [[nodiscard]] std::string text() const;
@@ -29,7 +29,7 @@ class ReplayedCall final : public CallSink {
 
  private:
   const char* name_ = "";
-  std::optional<std::uint64_t> about_;  // a request, or the step of a result
+  std::optional<std::uint64_t> about_;  // id of the request, or number of the step of a result
 };
 
 }  // namespace quire

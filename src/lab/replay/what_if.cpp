@@ -1,6 +1,6 @@
-// Plays a journal's requests on two cores, with the recorded and with the changed configuration. Both run on virtual time, so every
-// difference comes from the change. Connectors, grammars and sessions would be asked different questions than in the recording, so journals
-// that use them are refused.
+// Runs a journal's requests on two cores: one with the recorded configuration, one with the changed configuration. Both run in virtual
+// time, so every difference comes from the changed configuration. Connectors, grammars and sessions would have to answer other questions
+// than in the recording, so journals that use them are rejected.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kNumIdle = 3;  // plans without tokens, after which no request runs before the next arrival
+constexpr std::uint32_t kNumIdle = 3;  // number of consecutive empty plans after which no request runs before the next arrival
 
 double mean(const std::vector<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -74,7 +74,7 @@ class VirtualRun {
       if (core_.view(arrival.id)) open_[arrival.id] = {.arrival_s = arrival.time_s, .first_step = counts_.num_steps};
       counts_.num_refused += core_.view(arrival.id) ? 0 : 1;
     }
-    // Requests that never received a token end when they ended in the journal.
+    // Ends requests that never received a token at the time at which they ended in the journal.
     for (auto waiting = open_.begin(); waiting != open_.end();)
       waiting = waiting->second.num_tokens == 0 && tokens_of(waiting->first).empty() && has_left(waiting->first) ? end(waiting) : ++waiting;
   }
@@ -91,7 +91,7 @@ class VirtualRun {
     return open_.erase(which);
   }
 
-  // Returns whether the step computed anything.
+  // Runs one step. Returns whether it computed anything.
   bool step() {
     for (; next_limits_ < workload_.prefill_limits.size() && workload_.prefill_limits[next_limits_].first <= now_s_; ++next_limits_)
       core_.set_prefill_limits(workload_.prefill_limits[next_limits_].second);
@@ -128,7 +128,7 @@ class VirtualRun {
       if (update.finished)
         open_.erase(open);
       else if (open->second.num_tokens >= tokens_of(update.id).size() && workload_.ended_s.contains(update.id))
-        end(open);  // in the journal it was ended from outside after as many tokens
+        end(open);  // in the journal, the host ended the request after this number of tokens
     }
   }
 
@@ -170,7 +170,8 @@ Result<void> check(const ReplayReport& report, const CoreConfig& config, const R
               "replay it without changed options");
 }
 
-// If the journal has no tokens, common prefixes are known only from the recorded block hashes. Returns whether `config` can use them.
+// Returns whether `config` can use the recorded block hashes. Without tokens in the journal, common prefixes are known only from these
+// hashes.
 bool has_names_for(const CoreConfig& config, const CoreConfig& recorded) {
   if (!config.prefix_cache.enable_prefix_caching) return true;
   return recorded.prefix_cache.enable_prefix_caching && config.block_size == recorded.block_size;

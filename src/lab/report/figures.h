@@ -1,5 +1,5 @@
 #pragma once
-// Functions shared by the reports.
+// Functions that the reports share.
 #include <string>
 
 #include "quire/simulation.h"
@@ -7,9 +7,9 @@
 namespace quire {
 
 std::string routing_name(Routing routing);
-// Returns the share of prompt tokens of finished requests that were cached at their first admission.
+// Returns the fraction of the finished requests' prompt tokens that were cached at first admission.
 double hit_rate(const SimulationResult& result);
-// Returns the costs for a simulated cache curve.
+// Returns the sizes and speeds that convert the curve of a simulated cache to bytes and seconds.
 CurveCosts curve_costs(const HitRateCurve& curve, const SimulationOptions& options);
 
 }  // namespace quire

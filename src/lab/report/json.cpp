@@ -1,5 +1,5 @@
 // Writes results as JSON for programs. Times are in seconds. Called by the lab's commands after a run; pure functions. Field names are an
-// interface: existing names do not change.
+// interface, so existing names must not change.
 #include <string>
 #include <string_view>
 #include <utility>

@@ -1,4 +1,5 @@
-// Writes results as text tables. Called by the lab's commands after a run; pure functions. Values are rounded here; the JSON is more exact.
+// Writes results as text tables. Called by the lab's commands after a run; pure functions. Values are rounded here; the JSON has all
+// digits.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// The loop equals that of vLLM's EngineCore (v0.19.0: step_with_batch_queue, or step without asynchronous scheduling). `in_flight_` are
-// plans that the worker runs or will run. A turn happens when the oldest result is ready. It takes that result, then new requests, and then
-// plans until the limit of plans in flight is reached. With asynchronous scheduling, a request that arrives during a step is therefore
-// planned one step later than without.
+// Implements the loop of vLLM's EngineCore (v0.19.0: step_with_batch_queue, or step without asynchronous scheduling). `in_flight_` contains
+// the plans that the worker runs or will run. A turn happens when the oldest result is ready: it applies that result, adds new requests,
+// and makes plans until the limit of plans in flight is reached. With asynchronous scheduling, a request that arrives during a step is
+// therefore planned one step later than without.
 #include "lab/simulate/instance.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace quire {
 namespace {
 
-// Extra capacity for tokens sampled beyond the limit, so that the core need not move a prompt when it first runs.
+// Extra capacity of the prompt vector for sampled tokens, so that the core need not reallocate it when the request first runs.
 constexpr std::uint32_t kRoomTokens = 16;
 // At most 1 / kStoringDivisor of the cache's blocks may be in flight to the tier, as in an engine.
 constexpr std::uint32_t kStoringDivisor = 4;
 constexpr double kShortest_s = 1e-12;
-constexpr std::uint32_t kMostTurns = 1'000'000;  // at the same virtual time
+constexpr std::uint32_t kMostTurns = 1'000'000;  // turns at the same virtual time
 
-// Creates the connector as an engine does for its tiers with the policy `measured`.
+// Creates the connector with the options that an engine uses for tiers with the policy `measured`.
 Result<std::unique_ptr<OffloadConnector>> make_connector(const SimulationOptions& options, const CoreConfig& config) {
   return OffloadConnector::create({.cpu_bytes_to_use = options.tier.bytes,
                                    .eviction_policy = options.tier.eviction_policy,
@@ -31,7 +31,8 @@ Result<std::unique_ptr<OffloadConnector>> make_connector(const SimulationOptions
                                   config, options.kv_bytes_per_token * config.block_size);
 }
 
-// A tier also holds copies of the cached blocks. Cache and tier together therefore find as much as the larger of the two.
+// Creates the sampler of the hit-rate curve. A tier also holds copies of the blocks in the cache, so cache and tier together find as much
+// as the larger of the two.
 std::unique_ptr<CurveSampler> make_sampler(const SimulationOptions& options, const CoreConfig& config) {
   std::vector<std::uint64_t> more;
   if (options.tier.bytes > 0)
@@ -84,7 +85,7 @@ double Instance::next_turn_s() const {
   if (!in_flight_.empty()) return std::max(now_s_, in_flight_.front().ready_s);
   if (!inbox_.empty()) return std::max(now_s_, run_.times[inbox_.front()].arrival_s);
   if (!is_idle_) return kNever;
-  // An expiring pin or a finished transfer may free blocks.
+  // An expiring pin or the end of a transfer may free blocks.
   const std::optional<double> deadline = core_->next_deadline();
   return std::min(deadline.has_value() && *deadline > now_s_ ? *deadline : kNever, links_.next_end_s());
 }
@@ -95,15 +96,15 @@ void Instance::turn() {
   num_turns_now_ = now_s_ > before_s ? 0 : num_turns_now_ + 1;
   QUIRE_CHECK(num_turns_now_ < kMostTurns, "virtual time advances");
   if (!in_flight_.empty()) apply_oldest();
-  // Empty plans after it have finished, too.
+  // Also applies the empty plans after it, which end immediately.
   while (!in_flight_.empty() && in_flight_.front().plan->num_scheduled_tokens == 0) apply_oldest();
   take_inbox();
   is_idle_ = false;
   while (in_flight_.size() < max_in_flight_ && (core_->has_work() || core_->has_finished_requests())) {
     const std::uint32_t num_tokens = launch();
     if (num_tokens > 0 && in_flight_.front().ready_s > now_s_) continue;
-    // An empty plan finishes immediately. If nothing else is in flight, the next plan would also be empty, so the loop sleeps. It continues
-    // instead if the result of this plan reported a finished transfer.
+    // An empty plan ends immediately. If nothing else is in flight, the next plan would also be empty, so the loop sleeps. It continues
+    // only if the result of this plan reported the end of a transfer.
     if (num_tokens == 0 && in_flight_.size() == 1) {
       if (apply_oldest()) continue;
       is_idle_ = true;
@@ -121,7 +122,8 @@ void Instance::take_inbox() {
 
 void Instance::add(std::uint32_t request) {
   const WorkloadRequest& given = run_.workload.requests[request];
-  // Prompt tokens that are not given equal the request's number, so that requests share only what the workload states.
+  // Tokens that the workload does not give get the number of the request as their id, so that requests share only the prefixes that the
+  // workload states.
   std::vector<TokenId> prompt;
   prompt.reserve(std::size_t{given.prompt_tokens} + given.output_tokens + kRoomTokens);
   if (given.has_tokens) {
@@ -171,7 +173,7 @@ std::uint32_t Instance::launch() {
   return plan.num_scheduled_tokens;
 }
 
-// A store reads what previous steps have written, so it begins after them. A load may begin immediately.
+// Begins the plan's transfers. A store reads what earlier steps have written, so it begins after these steps. A load may begin immediately.
 double Instance::begin_transfers(const StepPlan& plan) {
   const double fence_s = plan.fences.empty() ? 0.0 : links_.end_of(plan.fences);
   for (const Transfer& transfer : plan.transfers)

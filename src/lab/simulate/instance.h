@@ -1,6 +1,6 @@
 #pragma once
-// One engine in virtual time: the real core, and the loop of vLLM's EngineCore around it. Stepped by the simulation, on its single thread.
-// It uses only virtual time, so equal calls give equal results.
+// One simulated engine in virtual time: the real core, and the loop of vLLM's EngineCore around it. The simulation steps it on its single
+// thread. Only virtual time is used, so equal calls give equal results.
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -19,13 +19,13 @@ namespace quire {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// State shared by the instances: the workload and the results of its requests.
+// State that the instances share: the workload and the results of its requests.
 struct SimulationRun {
   const Workload& workload;
   const SimulationOptions& options;
   BlockHasher hasher;
   std::vector<RequestTimes> times = {};   // indexed as in the workload
-  std::vector<std::uint32_t> ended = {};  // requests ended since it was last cleared
+  std::vector<std::uint32_t> ended = {};  // requests that ended since the list was last cleared
   std::string first_refusal = {};
   std::vector<SimulatedStep>* steps = nullptr;  // receives the steps; null: steps are not stored
 };
@@ -33,7 +33,7 @@ struct SimulationRun {
 // Sums over the steps of an instance.
 struct InstanceTotals {
   double busy_s = 0.0, held_by_batch_s = 0.0, held_by_budget_s = 0.0, held_by_blocks_s = 0.0;
-  double kv_usage_s = 0.0;  // share of blocks in use, times seconds of steps
+  double kv_usage_s = 0.0;  // fraction of blocks in use, integrated over the duration of steps
   double kv_usage_peak = 0.0;
 };
 
@@ -42,11 +42,11 @@ class Instance {
   // Errors: the errors of Core::create() and, with a tier, of OffloadConnector::create().
   static Result<std::unique_ptr<Instance>> create(std::uint32_t index, const CoreConfig& config, SimulationRun& run);
 
-  // Adds a request that has arrived (RequestTimes::arrival_s). The engine sees it at the next turn of its loop.
+  // Adds a request that has arrived (RequestTimes::arrival_s). The core receives it at the next turn of the loop.
   void give(std::uint32_t request);
-  // Returns when turn() is due; kNever if there is nothing to do.
+  // Returns the time at which turn() is due; kNever if there is nothing to do.
   [[nodiscard]] double next_turn_s() const;
-  // Runs one turn of the loop: takes the oldest step's result, then the new requests, then makes the next plans.
+  // Runs one turn of the loop: applies the oldest step's result, adds the new requests, and makes the next plans.
   void turn();
 
   [[nodiscard]] std::uint32_t num_open() const { return num_open_; }
@@ -54,13 +54,13 @@ class Instance {
   [[nodiscard]] const InstanceTotals& totals() const { return totals_; }
   [[nodiscard]] const ModelledLinks& links() const { return links_; }
   [[nodiscard]] const CurveSampler* curve() const { return curve_.get(); }
-  // For tests of decisions: called with each plan after it is made.
+  // Called with each plan after it is made, for tests of decisions.
   std::function<void(const StepPlan&)> on_plan;
 
  private:
   struct InFlightStep {
     const StepPlan* plan;
-    double ready_s;  // when its result is ready
+    double ready_s;  // time at which the step's result is ready
   };
 
   Instance(std::uint32_t index, const CoreConfig& config, SimulationRun& run);
@@ -70,9 +70,9 @@ class Instance {
   std::uint32_t launch();
   void note_plan(const StepPlan& plan);
   void count_step(const StepPlan& plan, double seconds);
-  // Begins the plan's transfers. Returns when the plan's fences allow its step to begin.
+  // Begins the plan's transfers. Returns the time at which the plan's fences allow its step to begin.
   double begin_transfers(const StepPlan& plan);
-  // Returns whether it reported a finished transfer to the core.
+  // Applies the oldest result. Returns whether it reported the end of a transfer to the core.
   bool apply_oldest();
   void note_updates(const StepOutcome& outcome);
 
@@ -94,7 +94,7 @@ class Instance {
   std::deque<std::uint32_t> inbox_;
   std::uint32_t num_open_ = 0;
   InstanceTotals totals_;
-  // Buffers reused by every step.
+  // Buffers that every step reuses.
   std::vector<BlockHash> names_;
   std::vector<SampledToken> sampled_;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// Keeps a bounded number of samples over a time of unknown length. If there are too many, every second sample is dropped and the interval
-// doubles.
+// Keeps a bounded number of samples over a period of unknown length. When there are too many samples, every second sample is dropped and
+// the interval doubles.
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Models copies between a KV cache and its memory tier in virtual time: one link per direction, which moves one copy after another.
+// Models copies between a KV cache and its memory tier in virtual time, with one link per direction that makes one copy after another.
 #include <span>
 #include <vector>
 
@@ -12,13 +12,13 @@ class ModelledLinks {
  public:
   ModelledLinks(const TierModel& tier, std::uint64_t block_bytes) : tier_(tier), block_bytes_(static_cast<double>(block_bytes)) {}
 
-  // Begins a copy when its link is free, and not before `from_s`.
+  // Adds a copy, which begins when its link is free, but not before `from_s`.
   void begin(const Transfer& transfer, double from_s);
-  // Returns when all these transfers are over. Transfers that are already over count as 0.
+  // Returns the time at which the last of these transfers is over. A transfer that is already over counts as 0.
   [[nodiscard]] double end_of(std::span<const TransferId> transfers) const;
-  // Returns when the next transfer ends; kNever if no transfer is in flight.
+  // Returns the time at which the next transfer ends; kNever if no transfer is in flight.
   [[nodiscard]] double next_end_s() const;
-  // Returns the transfers that are over by `now_s`, each once, in the order of their ends. Valid until the next call.
+  // Returns the transfers that have ended by `now_s`, each once, in the order of their ends. Valid until the next call.
   std::span<const TransferCompletion> take_completed(double now_s);
 
   [[nodiscard]] double loaded_bytes() const { return loaded_bytes_; }

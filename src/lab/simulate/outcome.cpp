@@ -1,5 +1,5 @@
-// Computes a result from the times of the requests: times, rates and shares of the whole run. Called once, after a simulation, on its
-// thread; pure arithmetic. Requests that were refused or never ended are only counted; times and rates do not include them.
+// Computes the result of a simulation from the times of its requests. Called once, after the simulation, on its thread; pure arithmetic.
+// Requests that were rejected or never ended are counted, but excluded from times and rates.
 #include "lab/simulate/outcome.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void add_counts(CurveCounts& to, const CurveCounts& from) {
   std::ranges::transform(to.hit_tokens, from.hit_tokens, to.hit_tokens.begin(), std::plus());
 }
 
-// Adds a curve without tenants, because workloads have none.
+// Adds the counts of one instance's curve to a sum. There are no tenants, because workloads have none.
 void add_curve(std::optional<HitRateCurve>& to, const HitRateCurve& from) {
   if (!to.has_value()) {
     to = from;
@@ -71,7 +71,7 @@ void add_instance(SimulationResult& result, const Instance& instance) {
   result.num_preemptions += counters.num_preemptions;
   result.num_evicted_blocks += counters.num_evicted_blocks;
   result.computed_tokens += counters.num_scheduled_tokens;
-  // Seconds at this point; summarise() turns them into shares.
+  // These are sums in seconds; summarise() turns them into fractions.
   result.busy_share += totals.busy_s;
   result.kv_usage_mean += totals.kv_usage_s;
   result.kv_usage_peak = std::max(result.kv_usage_peak, totals.kv_usage_peak);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kStride = 16;             // blocks
 constexpr std::size_t kMostPrefixes = 1 << 20;  // in each generation
-// An instance is not chosen for its prefixes if its open requests exceed twice the open requests of the idlest instance plus this.
+// An instance is not chosen for its prefixes if it has more open requests than twice the least loaded instance plus kSlack.
 constexpr std::uint32_t kSlack = 8;
 
 std::uint32_t idlest(std::span<const std::uint32_t> num_open) {
@@ -35,7 +35,7 @@ std::uint32_t Router::choose(std::span<const BlockHash> names, std::span<const s
 std::uint32_t Router::by_prefix(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open) {
   std::uint32_t chosen = idlest(num_open);
   const std::uint32_t most_open = 2 * num_open[chosen] + kSlack;
-  // Tries prefixes from the longest to the shortest, until the instance of a prefix is not too busy.
+  // Tries the prefixes from the longest to the shortest, until the instance that has the prefix is not too busy.
   const std::size_t num_marks = names.empty() ? 0 : (names.size() - 1) / kStride + 1;
   for (std::size_t mark = num_marks; mark-- > 0;) {
     const std::uint64_t key = names[mark * kStride].prefix();

@@ -1,5 +1,5 @@
 #pragma once
-// Chooses the instance of a request. Like a router in front of servers, it knows which requests it sent where, and not what instances
+// Chooses the instance for each request. Like a router in front of servers, it knows where it sent each request, but not what the instances
 // cache.
 #include <cstdint>
 #include <span>
@@ -15,7 +15,8 @@ class Router {
  public:
   explicit Router(Routing routing) : routing_(routing) {}
 
-  // Only by_prefix reads `names`, the hashes of the request's blocks. `num_open` has the number of unfinished requests per instance.
+  // Returns the chosen instance. `names` are the hashes of the request's blocks, which only by_prefix reads. `num_open` is the number of
+  // unfinished requests per instance.
   std::uint32_t choose(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open);
 
  private:
@@ -23,8 +24,9 @@ class Router {
 
   const Routing routing_;
   std::uint64_t num_chosen_ = 0;
-  // The instance that last computed a prefix. Keys are hashes of a prompt's first block and of every kStride-th block; a block's hash
-  // covers its prefix. There are two generations: when the young one is full, the old one is dropped.
+  // The instance that last received a prefix. Keys are the hashes of a prompt's first block and of every kStride-th block after it; the
+  // hash of a block depends on the whole prefix. There are two generations: when the young one is full, it becomes the old one, and the
+  // previous old one is dropped.
   std::unordered_map<std::uint64_t, std::uint32_t> young_, old_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// A simulation that also returns its steps, for fitting a worker to a run.
+// Runs a simulation and also returns its steps, for fitting a worker model to a run.
 #include <vector>
 
 #include "quire/simulation.h"
@@ -7,7 +7,7 @@
 namespace quire {
 
 struct SimulatedStep {
-  double ready_s = 0.0;  // when its result was ready
+  double ready_s = 0.0;  // time at which the step's result was ready
   StepSizes sizes;
 };
 

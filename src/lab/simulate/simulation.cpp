@@ -1,5 +1,6 @@
-// The loop over all instances and arrivals, in order of time. At equal times, arrivals come first, then instances by number. Runs on the
-// caller's thread. Nothing in it may depend on the machine or its clock: equal arguments give equal results, to the last bit.
+// Runs the loop over all instances and arrivals in order of time. At equal times, arrivals come first, then the instances by number. Runs
+// on the caller's thread. No code here may depend on the machine or its clock, because equal arguments must give equal results to the last
+// bit.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ namespace {
 struct Arrival {
   double time_s;
   std::uint32_t request;
-  // Later arrivals compare as "less", as std::priority_queue requires.
+  // Orders later arrivals as "less", as std::priority_queue requires.
   friend bool operator<(const Arrival& a, const Arrival& b) { return a.time_s != b.time_s ? a.time_s > b.time_s : a.request > b.request; }
 };
 

@@ -1,5 +1,5 @@
-// Runs many simulations of one workload with different options. Called by quire simulate. The simulations run concurrently on threads of
-// this call and share only constant data. The order of results is the order of the points.
+// Runs simulations of one workload with different options. Called by quire simulate. The simulations run concurrently on threads of the
+// call and share only constant data. The results are in the order of the points.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMostPoints = 10'000;
-constexpr std::uint32_t kSliceRequests = 200;  // requests of the workload that an estimate simulates
+constexpr std::uint32_t kSliceRequests = 200;  // number of the workload's first requests that an estimate simulates
 
 struct AxisKind {
   std::string_view name;
-  // Returns false if the text is not a valid value.
+  // Sets the option from text. Returns false if the text is not a valid value.
   bool (*set)(SimulationOptions& options, std::string_view text);
 };
 
@@ -47,7 +47,7 @@ bool set_policy(SimulationOptions& options, std::string_view text) {
   return text == "fcfs" || text == "continuum";
 }
 
-// Reads "0", "512M", "8G" or "8GiB"; units are powers of 1024.
+// Parses a size such as "0", "512M", "8G" or "8GiB"; units are powers of 1024. Returns false if the text is not a size.
 bool read_size(std::string_view text, std::uint64_t& bytes) {
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -91,7 +91,7 @@ const AxisKind* axis_kind(std::string_view name) {
   return found == std::end(kAxes) ? nullptr : found;
 }
 
-// Returns the first requests. A request always follows an earlier one, so its predecessor is included.
+// Returns the workload's first requests. A request can follow only an earlier request, which is then included, too.
 Workload slice_of(const Workload& workload) {
   Workload slice = workload;
   slice.requests.resize(std::min<std::size_t>(slice.requests.size(), kSliceRequests));
@@ -100,7 +100,7 @@ Workload slice_of(const Workload& workload) {
 
 double tokens_of(const Workload& workload) {
   double tokens = 0.0;
-  // A generated token costs about as much as a hundred prompt tokens.
+  // A generated token takes about as much simulation time as a hundred prompt tokens.
   for (const WorkloadRequest& request : workload.requests) tokens += request.prompt_tokens + 100.0 * request.output_tokens;
   return tokens;
 }
@@ -189,7 +189,7 @@ Result<std::vector<SimulationResult>> sweep(const Workload& workload, std::span<
         return;
       }
       results[i] = std::move(*result);
-      // A sweep reports only summaries, so the times of single requests are freed.
+      // A sweep reports only summaries, so the memory for the times of single requests is freed.
       results[i].requests = {};
       tell(i, 1.0);
     }

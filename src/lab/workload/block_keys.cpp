@@ -49,7 +49,7 @@ void BlockHasher::of(const WorkloadRequest& request, std::vector<BlockHash>& nam
   for (std::uint32_t run = request.first_run; run < request.first_run + request.num_runs; ++run) {
     const IdRun& ids = workload_->runs[run];
     for (std::uint32_t i = 0; i < ids.count && names.size() < num_blocks; ++i, ++index) {
-      // From this id on, hashes differ between name spaces.
+      // From this id on, equal ids of different name spaces get different hashes.
       if (index == request.shared_ids && request.name_space != 0) key = joined(key, ~std::uint64_t{request.name_space});
       key = joined(key, ids.first + i);
       if ((index + 1) % per_block != 0) continue;

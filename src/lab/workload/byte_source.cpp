@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// gzread passes uncompressed files through.
+// Reads files through gzread(), which also reads uncompressed files.
 class GzipSource final : public ByteSource {
  public:
   GzipSource(gzFile file, std::string path) : file_(file), path_(std::move(path)) {}

@@ -1,5 +1,5 @@
 #pragma once
-// Reads the bytes of a file, with or without gzip compression. A build without zlib refuses compressed files.
+// Reads the bytes of a file that may be gzip-compressed. A build without zlib rejects compressed files.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -12,11 +12,11 @@ namespace quire {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Returns the number of bytes read; 0 at the end. Errors: `corrupt`, a compressed file that is cut short or damaged.
+  // Reads bytes and returns their number; 0 at the end. Error: `corrupt`, if a compressed file is truncated or damaged.
   virtual Result<std::size_t> read(std::span<char> into) = 0;
 };
 
-// Errors: `not_found`; `unsupported`, a compressed file in a build without zlib.
+// Opens a file. Errors: `not_found`; `unsupported`, for a compressed file in a build without zlib.
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path);
 
 }  // namespace quire

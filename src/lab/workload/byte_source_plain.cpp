@@ -1,4 +1,4 @@
-// Used in builds without zlib.
+// Linked in builds without zlib.
 #include <fmt/format.h>
 
 #include <array>

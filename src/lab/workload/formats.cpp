@@ -1,5 +1,5 @@
-// Parses formats with one request per line. Called by read_workload.cpp for each line, on the caller's thread. The files are not trusted:
-// counts and times are checked against their bounds, and each error names the line.
+// Parses the formats with one request per line. read_workload.cpp calls it for each line, on the caller's thread. The files are not
+// trusted: counts and times are checked against bounds, and each error names the line.
 #include "lab/workload/formats.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ WorkloadRequest& append(Workload& workload) {
   return request;
 }
 
-// Returns the days since 1970-01-01 (Howard Hinnant's days_from_civil).
+// Returns the number of days since 1970-01-01 (Howard Hinnant's days_from_civil).
 std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
   year -= month <= 2 ? 1 : 0;
   const std::int64_t era = year / 400, of_era = year - era * 400;
@@ -32,14 +32,14 @@ std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
   return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-// Parses the whole text as a number from low to high.
+// Parses the whole text as a number in [low, high]. Returns false if it is not such a number.
 template <class Number>
 bool read_number(std::string_view text, Number& value, Number low, Number high) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && value >= low && value <= high;
 }
 
-// Parses "2023-11-16 18:15:46.6805900".
+// Parses a time such as "2023-11-16 18:15:46.6805900". Returns false if the text has another form.
 bool read_time(std::string_view text, double& seconds) {
   std::int64_t year = 0, month = 0, day = 0, hour = 0, minute = 0;
   double second = 0.0;
@@ -58,7 +58,7 @@ bool read_time(std::string_view text, double& seconds) {
 WorkloadFormat format_of(std::string_view line) {
   if (line.starts_with("TIMESTAMP,")) return WorkloadFormat::azure;
   if (!line.starts_with("{")) return WorkloadFormat::unknown;
-  // Each key occurs in only one format. Searching for it avoids parsing the line twice.
+  // Each key occurs in only one format. Searching for the key avoids parsing the line twice.
   constexpr std::array<std::pair<std::string_view, WorkloadFormat>, 5> kMarks = {{{"\"queued_ts\"", WorkloadFormat::vllm_run},
                                                                                   {"\"input_tok_ids\"", WorkloadFormat::tokens},
                                                                                   {"\"hash_runs\"", WorkloadFormat::sessions},

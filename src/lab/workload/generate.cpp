@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kGeneratedIdTokens = 16, kMostGenerated = 50'000'000;
 
-// Draws from a log-normal distribution with this mean and a standard deviation of `spread` times the mean (Box-Muller).
+// Returns a length from a log-normal distribution with this mean and a standard deviation of `spread` times the mean (Box-Muller).
 std::uint32_t draw_length(Random& random, double mean, double spread) {
   const double variance = std::log1p(spread * spread);
   const double normal = std::sqrt(-2.0 * std::log(1.0 - random.unit())) * std::cos(2.0 * std::numbers::pi * random.unit());

@@ -1,5 +1,6 @@
 #pragma once
-// Reads one line of a JSON Lines file by field names. The first error is kept, so that a reader can read all fields and check once.
+// Reads the fields of one line of a JSON Lines file by name. Keeps the first error, so that a caller can read all fields and check for an
+// error once.
 #include <boost/json.hpp>
 #include <cstdint>
 #include <optional>
@@ -15,7 +16,7 @@ class JsonLine {
   JsonLine(const boost::json::object& object, std::string& wrong) : object_(object), wrong_(wrong) {}
 
   [[nodiscard]] bool has(std::string_view name) const { return object_.if_contains(name) != nullptr; }
-  // Returns a whole number from `low` to `high`. On an error it returns `low` and sets `wrong` to the reason.
+  // Returns a whole number from `low` to `high`. On an error returns `low` and sets `wrong` to the reason.
   std::uint64_t count(std::string_view name, std::uint64_t low, std::uint64_t high) const;
   // Returns a finite number of at least `low`.
   double number(std::string_view name, double low) const;
@@ -31,7 +32,7 @@ class JsonLine {
   std::string& wrong_;
 };
 
-// Returns a whole number, also if it is written as 3.0; nullopt for any other value.
+// Returns a whole number, which may also be written as 3.0; nullopt for any other value.
 std::optional<std::uint64_t> whole_number(const boost::json::value& value);
 
 }  // namespace quire

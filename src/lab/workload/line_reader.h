@@ -1,5 +1,5 @@
 #pragma once
-// Reads a text file line by line, in bounded memory.
+// Reads a text file line by line with bounded memory.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ class LineReader {
  public:
   static Result<LineReader> open(const std::string& path);
 
-  // Reads the next non-empty line without its end; line() is a view of it until the next call. Returns false at the end of the file.
+  // Reads the next non-empty line without its line end; line() is a view of it until the next call. Returns false at the end of the file.
   // Errors: the errors of the byte source, and a line of more than 64 MiB.
   Result<bool> next();
   [[nodiscard]] std::string_view line() const { return line_; }

@@ -1,5 +1,4 @@
-// Turns a file into a workload. The first line determines the format of all lines. Afterwards the options are applied to the whole
-// workload.
+// Reads a file as a workload. The first line determines the format of all lines. Afterwards the options are applied to the whole workload.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +39,7 @@ class FileReader {
   }
 
  private:
-  // Returns what is wrong with the line, or an empty text.
+  // Adds the requests of the current line. Returns what is wrong with the line; empty: nothing.
   std::string take(WorkloadFormat format) {
     if (format == WorkloadFormat::azure) return take_azure(lines_.line(), workload_);
     boost::system::error_code error;
@@ -71,7 +70,7 @@ class FileReader {
     return wrong;
   }
 
-  // JSON memory of one line, which is freed before the next line is parsed.
+  // The JSON memory of one line, which is freed before the next line is parsed.
   struct LineMemory {
     boost::json::storage_ptr release() {
       storage = {};
@@ -85,7 +84,7 @@ class FileReader {
   LineMemory memory_;
 };
 
-// Sorts the requests by arrival and makes times relative to the first arrival. Workloads of sessions stay unchanged.
+// Sorts the requests by arrival, and makes times relative to the first arrival. Does nothing for workloads of sessions.
 void order(Workload& workload, bool is_closed_loop) {
   auto& requests = workload.requests;
   if (is_closed_loop || requests.empty()) return;
@@ -104,7 +103,7 @@ void order(Workload& workload, bool is_closed_loop) {
   for (WorkloadRequest& request : requests) request.start_s -= first_s;
 }
 
-// Spreads requests of equal time evenly up to the next time.
+// Spreads requests with equal times evenly over the interval until the next time.
 void spread(std::vector<WorkloadRequest>& requests) {
   for (std::size_t begin = 0, end = 0; begin < requests.size(); begin = end) {
     while (end < requests.size() && requests[end].start_s == requests[begin].start_s) ++end;
@@ -114,8 +113,8 @@ void spread(std::vector<WorkloadRequest>& requests) {
   }
 }
 
-// Gives each agent a session. The first agent of a session shares all prefixes that the file states. Later agents of that session share
-// only its common beginning, because two agents with one task produce different texts.
+// Assigns a session to each agent. The first agent of a session shares all prefixes that the file states. Later agents with the same
+// session share only its common beginning, because two agents with the same task produce different texts.
 Workload assign_to_agents(Workload read, const WorkloadOptions& options) {
   std::vector<std::uint32_t> begins;  // first requests of the sessions
   for (std::uint32_t i = 0; i < read.requests.size(); ++i)
@@ -176,7 +175,7 @@ Result<Workload> read_journal(const WorkloadOptions& options) {
   return workload;
 }
 
-// Adds the prompt tokens of a file that lists the same requests line by line.
+// Adds the prompt tokens from a file that lists the same requests in the same order.
 Result<void> add_prompts(Workload& workload, const std::string& path) {
   auto lines = LineReader::open(path);
   if (!lines) return std::unexpected(lines.error());

@@ -1,5 +1,5 @@
-// Parses formats with one session (the turns of an agent) per line. Called by read_workload.cpp for each line, on the caller's thread. The
-// files are not trusted: counts and times are checked against their bounds, and each error names the line.
+// Parses the formats with one session (the turns of an agent) per line. read_workload.cpp calls it for each line, on the caller's thread.
+// The files are not trusted: counts and times are checked against bounds, and each error names the line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,13 +15,13 @@ std::uint32_t next_session(const Workload& workload) {
   return workload.requests.empty() ? 0 : workload.requests.back().session + 1;
 }
 
-// State of a session while its turns are read.
+// The state while the turns of a session are read.
 struct Turns {
   Workload& workload;
   std::string& wrong;
   WorkloadRequest pattern;          // fields that all turns share
   std::uint32_t last = kNoRequest;  // the previous turn
-  double sub_agents_s = 0.0;        // time of the sub-agents since the previous turn
+  double sub_agents_s = 0.0;        // duration of the sub-agents since the previous turn
 };
 
 void take_runs(const JsonLine& line, Workload& workload, WorkloadRequest& request) {
@@ -46,10 +46,11 @@ void take_runs(const JsonLine& line, Workload& workload, WorkloadRequest& reques
 void take_turn(const JsonLine& line, Turns& turns) {
   WorkloadRequest request = turns.pattern;
   request.prompt_tokens = static_cast<std::uint32_t>(line.count("in", 1, kMostTokens));
-  // A turn that was aborted before its first token still computed its prompt.
+  // A turn that was aborted before its first token has still computed its prompt.
   request.output_tokens = std::max(1U, static_cast<std::uint32_t>(line.count("out", 0, kMostTokens)));
   request.after = turns.last;
-  // The parent's think time includes its sub-agents' time. This turn waits for the sub-agents, so their time is subtracted.
+  // The parent's think time includes the duration of its sub-agents. In the workload, this turn waits for the sub-agents, so their duration
+  // is subtracted.
   if (turns.last != kNoRequest) request.start_s = std::max(0.0, line.number_or("think_time", 0.0, 0.0) - turns.sub_agents_s);
   turns.sub_agents_s = 0.0;
   take_runs(line, turns.workload, request);
@@ -90,7 +91,7 @@ void take_session(const JsonLine& line, Workload& workload, std::string& wrong) 
   if (turns.last != kNoRequest) workload.requests[turns.last].ends_session = true;
 }
 
-// Prompts only grow at their end. Consecutive ids of the session therefore state what two turns share.
+// Adds the turns of a mini-SWE session. Prompts grow only at their end, so consecutive ids of the session state which part two turns share.
 void take_mini_swe(const JsonLine& line, Workload& workload, std::string& wrong) {
   workload.id_tokens = kMiniSweTokens;
   const std::uint32_t session = next_session(workload);

@@ -29,14 +29,14 @@ bool contains(const CodePoints& set, char32_t c) {
   return std::ranges::any_of(set, [c](CodePointRange range) { return range.first <= c && c <= range.last; });
 }
 
-// Matches hexadecimal digits from `first` to `last`, of either case.
+// Returns an expression for hexadecimal digits from `first` to `last`, in upper or lower case.
 std::string hex_digits(unsigned first, unsigned last) {
   std::string all;
   for (unsigned digit = first; digit <= last; ++digit) all += digit < 10 ? fmt::format("{}", digit) : fmt::format("{0:x}{0:X}", digit);
   return all.size() == 1 ? all : "[" + all + "]";
 }
 
-// Matches numbers from `first` to `last` with `num_digits` hexadecimal digits.
+// Returns an expression for numbers from `first` to `last` with `num_digits` hexadecimal digits.
 std::string hex_range(std::uint32_t first, std::uint32_t last, int num_digits) {
   if (num_digits == 0) return {};
   const std::uint32_t unit = 1U << (4 * (num_digits - 1));
@@ -56,7 +56,7 @@ std::string hex_range(std::uint32_t first, std::uint32_t last, int num_digits) {
   return "(?:" + all + ")";
 }
 
-// Matches the surrogate pairs of characters beyond U+FFFF.
+// Returns an expression for the surrogate pairs of the characters `first` to `last`, which are above U+FFFF.
 std::string pair_range(char32_t first, char32_t last) {
   const std::uint32_t from = first - 0x10000, to = last - 0x10000;
   const auto one = [](std::uint32_t high_first, std::uint32_t high_last, std::uint32_t low_first, std::uint32_t low_last) {
@@ -80,13 +80,13 @@ bool is_letter_or_digit(char32_t c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// Returns whether writers leave the character as it is. Some escape more than JSON requires: non-ASCII characters, control characters, and
-// characters of HTML or scripts.
+// Returns whether all JSON writers leave the character unescaped. Some writers escape more than JSON requires: non-ASCII characters,
+// control characters, and special characters of HTML or scripts.
 bool is_written_as_itself(char32_t c) {
   return c >= ' ' && c < 0x7F && !std::u32string_view(U"\"\\/<>&'+`").contains(c);
 }
 
-// Returns the expression for a character that is written as itself.
+// Returns the expression for an unescaped character.
 std::string raw_character(char32_t c) {
   return is_letter_or_digit(c) ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{{{:X}}}", static_cast<std::uint32_t>(c));
 }

@@ -1,5 +1,5 @@
-// Intervals of numbers as regular expressions. A bound is split into its digits and the power of ten of its first digit. A number in plain
-// form is compared digit by digit; a number with an exponent is first compared by the power of ten of its first digit.
+// Builds regular expressions for intervals of numbers. A bound is split into its digits and the power of ten of its first digit. A number
+// without an exponent is compared digit by digit. A number with an exponent is first compared by the power of ten of its first digit.
 #include "runtime/grammar/json_numbers.h"
 
 #include <fmt/format.h>
@@ -23,12 +23,12 @@ constexpr const char* kZero = R"(0(?:\.0{1,16})?(?:[eE][+-]?[0-9]+)?)";
 constexpr const char* kNotZero = R"((?:[1-9][0-9]*(?:\.[0-9]+)?|0\.0*[1-9][0-9]*)(?:[eE][+-]?[0-9]+)?)";
 constexpr const char* kInteger = R"(-?(?:0|[1-9][0-9]*)(?:\.0{1,16})?(?:[eE](?:\+?[0-9]+|-0+))?)";
 constexpr const char* kZeroExponent = "(?:[eE][+-]?0+)?";
-// Limit for the digits before the point of a number with an exponent.
+// Maximum number of digits before the point of a number with an exponent.
 constexpr int kMostDigits = 4;
 // A double represents every integer up to this value.
 constexpr double kExactIntegers = 9007199254740992.0;
 
-// Digits of a number that is not negative: no leading zeros except "0", and no trailing zeros after the point.
+// Digits of a non-negative number: no leading zeros except "0", and no trailing zeros after the point.
 struct Magnitude {
   std::string whole, fraction;
   [[nodiscard]] bool is_zero() const { return whole == "0" && fraction.empty(); }
@@ -39,7 +39,7 @@ struct SignedNumber {
   Magnitude size;
 };
 
-// Returns the fewest digits that identify the value among its neighbours, without an exponent.
+// Returns the value without an exponent, with the fewest digits that identify it.
 std::string plain_digits(double value) {
   std::array<char, 64> written{};
   const auto [end, failed] = std::to_chars(written.data(), written.data() + written.size(), value, std::chars_format::scientific);
@@ -84,8 +84,8 @@ std::string one_of(const std::vector<std::string>& parts) {
   return parts.size() == 1 ? parts.front() : fmt::format("(?:{})", fmt::join(parts, "|"));
 }
 
-// Matches numbers with as many digits as `digits`: the larger ones (`is_larger`) or the smaller ones, followed by `free`, and the equal
-// one, followed by `tail`. nullopt: nothing matches.
+// Returns an expression for numbers with as many digits as `digits`: the larger ones (`is_larger`) or the smaller ones, followed by `free`,
+// and the equal number, followed by `tail`. Returns nullopt if nothing matches.
 std::optional<std::string> same_length(const std::string& digits, std::optional<std::string> tail, std::string_view free, bool is_larger) {
   std::optional<std::string> rest = std::move(tail);
   for (std::size_t i = digits.size(); i-- > 0;) {
@@ -100,7 +100,7 @@ std::optional<std::string> same_length(const std::string& digits, std::optional<
   return rest;
 }
 
-// Matches the fraction after an equal whole part, so that the number is not smaller.
+// Returns an expression for the fraction after an equal whole part, if the number must be at least (or, exclusive, above) the bound.
 std::string fraction_at_least(std::string_view fraction, bool is_exclusive) {
   const std::string more = is_exclusive ? "[0-9]*[1-9][0-9]*" : "[0-9]*";
   if (fraction.empty()) return is_exclusive ? R"(\.)" + more : kFraction;
@@ -112,7 +112,7 @@ std::string fraction_at_least(std::string_view fraction, bool is_exclusive) {
   }
   return R"(\.)" + rest;
 }
-// Matches the fraction after an equal whole part, so that the number is not larger.
+// Returns an expression for the fraction after an equal whole part, if the number must be at most (or, exclusive, below) the bound.
 std::optional<std::string> fraction_at_most(std::string_view fraction, bool is_exclusive) {
   if (fraction.empty()) return is_exclusive ? std::nullopt : std::optional<std::string>(R"((?:\.0{1,16})?)");
   std::optional<std::string> rest = is_exclusive ? std::nullopt : std::optional<std::string>("0*");
@@ -120,13 +120,13 @@ std::optional<std::string> fraction_at_most(std::string_view fraction, bool is_e
     std::vector<std::string> parts;
     if (rest) parts.push_back(fraction[i] + *rest);
     if (fraction[i] > '0') parts.push_back(digit_class('0', static_cast<char>(fraction[i] - 1)) + "[0-9]*");
-    // A shorter fraction is smaller.
+    // A shorter fraction with these digits is smaller.
     rest = i == 0 ? one_of(parts) : parts.empty() ? std::string() : "(?:" + one_of(parts) + ")?";
   }
   return R"((?:\.)" + *rest + ")?";
 }
 
-// These two match whole numbers from 0 to `most`, and from `least` (above 0) on, without leading zeros.
+// whole_at_most() matches whole numbers from 0 to `most`, whole_at_least() from `least` (above 0) on, without leading zeros.
 std::string whole_at_most(int most) {
   const std::string digits = std::to_string(most);
   std::string shorter;
@@ -138,7 +138,7 @@ std::string whole_at_least(int least) {
   return fmt::format("(?:{}|[1-9][0-9]{{{},}})", *same_length(digits, "", "", true), digits.size());
 }
 
-// These two match exponents from `least` on, and up to `most`, with any number of leading zeros.
+// exponent_at_least() matches exponents from `least` on, exponent_at_most() up to `most`, with any number of leading zeros.
 std::string exponent_at_least(int least) {
   if (least > 0) return R"(\+?0*)" + whole_at_least(least);
   return fmt::format(R"((?:\+?[0-9]+|-0*{}))", whole_at_most(-least));
@@ -152,7 +152,7 @@ std::string exponent_of(int exponent) {
   return exponent > 0 ? fmt::format(R"(\+?0*{})", exponent) : fmt::format("-0*{}", -exponent);
 }
 
-// Returns the digits of a bound above zero from its first digit that is not 0, and the power of ten of that digit.
+// Returns the digits of a positive bound from its first non-zero digit on, and the power of ten of this digit.
 std::pair<std::string, int> scientific(const Magnitude& bound) {
   const std::string all = bound.whole + bound.fraction;
   const std::size_t first = all.find_first_not_of('0');
@@ -183,7 +183,7 @@ std::string at_least(const Magnitude& bound, bool is_exclusive) {
   return one_of(parts);
 }
 
-// `bound` is above zero.
+// Returns an expression for numbers from 0 up to a positive bound.
 std::string at_most(const Magnitude& bound, bool is_exclusive) {
   std::vector<std::string> parts{kZero};
   if (bound.whole.size() > 1)
@@ -196,7 +196,7 @@ std::string at_most(const Magnitude& bound, bool is_exclusive) {
     const Magnitude scaled = with_whole_digits(digits, static_cast<std::size_t>(count));
     parts.push_back(
         fmt::format("[1-9]{}{}[eE]{}", any_digits(static_cast<std::size_t>(count) - 1), kFraction, exponent_at_most(power - count)));
-    // The only digit before the point may be 0: the number is then below the power of ten, and so below the bound.
+    // If the only digit before the point is 0, the number is below this power of ten, and so below the bound.
     if (const auto same = same_length(scaled.whole, fraction_at_most(scaled.fraction, is_exclusive), kFraction, false))
       parts.push_back(*same + "[eE]" + exponent_of(power - count + 1));
   }
@@ -238,7 +238,7 @@ bool is_empty(const NumberBounds& bounds) {
   return least > most;
 }
 
-// Matches the digits of a fraction, or zeros if it is zero.
+// Returns an expression for the digits of a fraction, or for zeros if the fraction is zero.
 std::string exact_fraction(std::string_view fraction) {
   return fraction.empty() ? R"((?:\.0{1,16})?)" : fmt::format(R"(\.{}0*)", fraction);
 }
@@ -250,7 +250,7 @@ std::string constant_number(const json::value& number) {
   if (size.is_zero()) return fmt::format("/-?{}/", kZero);
   std::vector<std::string> parts{size.whole + exact_fraction(size.fraction) + kZeroExponent};
   const auto [digits, power] = scientific(size);
-  // With an exponent, the point may follow any digit, or some additional zeros.
+  // In a number with an exponent, the point may follow any digit, or follow additional zeros.
   const std::size_t last = std::min<std::size_t>(digits.size() + kMostDigits, 40);
   for (std::size_t count = 1; count <= last; ++count) {
     const Magnitude scaled = with_whole_digits(digits, count);

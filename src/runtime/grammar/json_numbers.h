@@ -1,5 +1,5 @@
 #pragma once
-// Regular expressions for the spellings that JSON allows for the numbers of an interval.
+// Regular expressions for the JSON spellings of all numbers in an interval.
 #include <boost/json/value.hpp>
 #include <optional>
 #include <string>
@@ -16,10 +16,10 @@ struct NumberBounds {
   bool is_integer = false;
 };
 
-// Returns the body of a Lark terminal; nullopt: nothing is within the bounds. Integers may have a fraction of zeros and an exponent that is
-// not negative. If there is a bound, a number with an exponent has one to four digits before the point.
+// Returns the body of a Lark terminal; nullopt if the bounds exclude all numbers. Integers may have a fraction of zeros and a non-negative
+// exponent. If there is a bound, a number with an exponent has one to four digits before the point.
 [[nodiscard]] std::optional<std::string> number_terminal(const NumberBounds& bounds);
-// Returns the terminal of one number, which must be finite.
+// Returns the terminal of one finite number.
 [[nodiscard]] std::string constant_number(const boost::json::value& number);
 
 }  // namespace quire

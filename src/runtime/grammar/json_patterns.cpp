@@ -1,5 +1,5 @@
-// Parses a regular expression and writes it again with each character and class in all JSON spellings. The functions are pure. A pattern
-// comes from a client: its groups are limited to `kMaxGroups` levels, and its text by the grammar's size.
+// Parses a regular expression and writes it again, with all JSON spellings of each character and class. The functions are pure. Patterns
+// come from clients: groups are limited to `kMaxGroups` levels, and the text by the grammar's size.
 #include "runtime/grammar/json_patterns.h"
 
 #include <fmt/format.h>
@@ -65,7 +65,8 @@ class PatternReader {
     return c;
   }
 
-  // Reads up to the end or to the ) of a group, which stays in `rest_`. An alternative of the whole pattern may match anywhere.
+  // Reads alternatives up to the end of the pattern or the ) of a group, which stays in `rest_`. With `is_whole`, an alternative without
+  // anchors may match anywhere.
   std::string alternatives(int depth, bool is_whole) {
     std::string all;
     do {
@@ -96,7 +97,7 @@ class PatternReader {
     if (take(".")) return regex_of(complement(code_points({{'\n', '\n'}})));
     if (take("\\")) return escaped();
     const char c = rest_.front();
-    // An anchor inside a pattern is not supported.
+    // Anchors inside a pattern are not supported.
     if (c == '^' || c == '$') beyond_ = true;
     if (c == '*' || c == '+' || c == '?') problem_ = fmt::format("has a {} with nothing before it", c);
     const char32_t character = take_character();
@@ -126,7 +127,7 @@ class PatternReader {
       const std::string_view inner = end == std::string_view::npos ? std::string_view() : rest_.substr(1, end - 1);
       const bool is_count = !inner.empty() && inner.find_first_not_of("0123456789,") == std::string_view::npos && inner.front() != ',' &&
                             inner.find(',') == inner.rfind(',');
-      if (!is_count) return one;  // the brace is a plain character then
+      if (!is_count) return one;  // a brace without a count is a plain character
       count = rest_.substr(0, end + 1);
       rest_.remove_prefix(end + 1);
     }
@@ -136,7 +137,7 @@ class PatternReader {
     return "(?:" + one + ")" + count;
   }
 
-  // Reads the text after a backslash: a class, or one character.
+  // Reads the part of an escape after the backslash: a class, or one character.
   std::optional<CodePoints> class_escape() {
     if (take("d")) return digit_points();
     if (take("D")) return complement(digit_points());
@@ -161,7 +162,7 @@ class PatternReader {
     if (rest_.front() == 'x' || rest_.front() == 'u') return hex_escape();
     const char c = rest_.front();
     if (c >= '1' && c <= '9') problem_ = "uses a backreference, which is not supported";
-    // \b, \p and others are not characters, or the two syntaxes disagree about them.
+    // \b, \p and others are not characters, or differ between the two syntaxes.
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '0') beyond_ = true;
     return take_character();
   }
@@ -199,7 +200,7 @@ class PatternReader {
         break;
       }
       if (!is_first && take("]")) break;
-      if (is_first && rest_.starts_with(']')) beyond_ = true;  // a character in one syntax, the end of the class in the other
+      if (is_first && rest_.starts_with(']')) beyond_ = true;  // a character in Rust's syntax, the end of the class in ECMA's
       is_first = false;
       for (const char* const operation : {"&&", "--", "~~", "["})
         if (rest_.starts_with(operation)) beyond_ = true;
@@ -256,7 +257,7 @@ constexpr std::string_view kPathCharacter = "(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0
 std::string ipv4() {
   return fmt::format("(?:{0}\\.){{3}}{0}", kByte);
 }
-// Eight groups; :: replaces some of them, and the last two may be an IPv4 address.
+// Returns an expression for IPv6 addresses: eight groups; :: replaces some of them, and the last two may be an IPv4 address.
 std::string ipv6() {
   const std::string group = "[0-9a-fA-F]{1,4}", last = fmt::format("(?:{0}:{0}|{1})", group, ipv4());
   std::string all = fmt::format("(?:(?:{}:){{6}}{}", group, last);

@@ -1,6 +1,6 @@
-// Grammars by llguidance, through its C interface. The engine's grammar thread compiles them and the engine thread asks for masks; one
-// thread at a time uses a matcher. Schemas come from clients: their size, depth and cost are bounded. A keyword that cannot be enforced is
-// an error that names it; a constraint is never ignored silently.
+// Compiles grammars with llguidance, through its C interface. The engine's grammar thread compiles grammars, and the engine thread asks for
+// masks; one thread at a time uses a matcher. Schemas come from clients, so their size, depth and cost are bounded. A keyword that cannot
+// be enforced is an error that names the keyword; no constraint is ignored silently.
 #include <fmt/format.h>
 #include <llguidance.h>
 
@@ -25,9 +25,9 @@ namespace json = boost::json;
 constexpr std::size_t kMaxGrammarBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxErrorBytes = 1000;
 constexpr std::size_t kMaxSchemaDepth = 128;  // the limit of serde_json
-// Grammars up to this size in bytes are not checked: enough for a schema of some hundred properties.
+// Grammars up to this size in bytes are not checked before they are compiled; the size is enough for a schema of some hundred properties.
 constexpr std::size_t kMaxUnchecked = std::size_t{64} << 10;
-// A lexer state takes one or two KB.
+// Maximum number of lexer states, each of one or two KB.
 constexpr std::size_t kMaxLexerStates = 50'000;
 
 template <auto Free>
@@ -43,7 +43,7 @@ using MatcherHandle = std::unique_ptr<LlgMatcher, Freed<llg_free_matcher>>;
 // Returns one line of llguidance's message, which may quote a whole grammar. The line is cut between characters.
 std::string shorten(std::string_view message) {
   std::string_view line = message.substr(0, message.find('\n'));
-  // The position refers to a grammar that the client did not write.
+  // Removes the position, which refers to a grammar that the client did not write.
   if (const std::size_t at = line.find("failed to compile JSON schema: "); at != std::string_view::npos)
     line.remove_prefix(at + std::string_view("failed to compile JSON schema: ").size());
   std::string text(line.substr(0, kMaxErrorBytes));
@@ -77,8 +77,7 @@ Result<json::value> schema_value(const std::string& text) {
   return value;
 }
 
-// Returns the text that llguidance compiles. Clients cannot choose how JSON is written: a schema's own "x-guidance" could drop constraints
-// that cannot be enforced.
+// Returns the grammar that llguidance compiles. Ignores a schema's "x-guidance", with which a client could drop constraints.
 Result<std::string> lark_of(const StructuredOutput& wanted) {
   if (wanted.kind == StructuredOutput::Kind::lark) return with_schema_rules(wanted.text);
   if (wanted.kind == StructuredOutput::Kind::regex) return wanted.text;
@@ -86,7 +85,8 @@ Result<std::string> lark_of(const StructuredOutput& wanted) {
   return value ? grammar_of_schema(*value) : std::unexpected(value.error());
 }
 
-// Tokens in llguidance's form, made once per model and shared by all grammars. It must outlive every matcher, so each matcher holds it.
+// The vocabulary as llguidance needs it, created once per model and shared by all grammars. It must outlive every matcher, so each matcher
+// holds a reference.
 class Vocabulary {
  public:
   Vocabulary(std::unique_ptr<const Tokenizer> tokenizer, std::uint32_t vocab_size) : tokenizer_(std::move(tokenizer)) {
@@ -102,7 +102,7 @@ class Vocabulary {
     }
     make(bytes, sizes, tokenizer_->eog());
   }
-  // Makes a token of each byte, and one that ends an answer: enough to check whether a grammar compiles.
+  // Creates a vocabulary of all bytes and an end-of-generation token, which is enough to check whether a grammar compiles.
   Vocabulary() {
     constexpr std::uint32_t kNumBytes = 256;
     std::string bytes;
@@ -206,7 +206,7 @@ class Compiler final : public GrammarCompiler {
   [[nodiscard]] Result<GrammarMatcher> compile(const StructuredOutput& wanted) const override {
     if (wanted.text.size() > kMaxGrammarBytes)
       return fail(ErrorCode::too_large, "structured_output", "the grammar is larger than 4 MiB", "send a smaller grammar");
-    // The C interface takes the text up to the first NUL.
+    // The C interface reads the text up to the first NUL.
     if (wanted.text.contains('\0')) return refuse("the grammar contains a NUL byte", "remove it");
     const Result<std::string> text = lark_of(wanted);
     if (!text) return std::unexpected(text.error());

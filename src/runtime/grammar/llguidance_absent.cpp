@@ -1,4 +1,4 @@
-// Replaces llguidance.cpp in builds without that library.
+// Replaces llguidance.cpp in builds without llguidance.
 #include "base/check.h"
 #include "runtime/grammar/grammar_matcher.h"
 
@@ -11,7 +11,7 @@ GrammarMatcher::~GrammarMatcher() = default;
 GrammarMatcher::GrammarMatcher(GrammarMatcher&&) noexcept = default;
 GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher&&) noexcept = default;
 
-// This build cannot make a matcher, so these functions are never called.
+// The next functions are never called, because this build cannot create a matcher.
 bool GrammarMatcher::fill(std::span<std::uint32_t>) {
   return false;
 }

@@ -1,5 +1,5 @@
-// Compiles the parts of a schema that do not depend on its type: references, combinations, constants, and parts left to llguidance. Called
-// on the engine's grammar thread and by the server's check of tools; pure functions.
+// Compiles the parts of a schema that do not depend on its type: references, combinations, constants, and parts that llguidance compiles.
+// Called on the engine's grammar thread and when the server checks tools; pure functions.
 #include "runtime/grammar/schema_compiler.h"
 
 #include <fmt/ranges.h>
@@ -21,7 +21,7 @@ constexpr std::size_t kMaxRuleBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxMerges = 500;
 constexpr int kMaxLevels = 200;
 
-// The white space in the form that llguidance needs: it skips one match, and the match must not be empty.
+// White space in the form that llguidance needs. llguidance skips one match; a match must not be empty.
 constexpr const char* kSomeWhiteSpace = R"([ \t]{1,16}|[ \t]{0,16}(?:\r?\n){1,2}[ \t]{0,160})";
 constexpr const char* kShortEscapes = R"(nrbtf\")";
 
@@ -79,7 +79,7 @@ bool refers(const json::value& value, std::string_view keyword) {
          });
 }
 
-// 2.0 is an integer in JSON Schema; llguidance needs it written as an integer.
+// Rewrites counts such as 2.0 as integers. 2.0 is an integer in JSON Schema, but llguidance requires the form 2.
 void write_counts(json::value& value) {
   static constexpr std::string_view kCounts[] = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"};
   if (value.is_array()) std::ranges::for_each(value.get_array(), write_counts);
@@ -104,7 +104,8 @@ bool has_too_many_properties(const json::value& value) {
   return std::ranges::any_of(*object, [](const json::key_value_pair& field) { return has_too_many_properties(field.value()); });
 }
 
-// Returns whether each $ref in the value names one of the definitions, which are copied into a part of a schema.
+// Returns whether each $ref in the value names one of the definitions. Definitions are copied into a part of a schema that llguidance
+// compiles.
 bool refers_to_definitions(const json::value& value) {
   if (const json::array* items = value.if_array()) return std::ranges::all_of(*items, refers_to_definitions);
   const json::object* object = value.if_object();
@@ -118,7 +119,7 @@ bool refers_to_definitions(const json::value& value) {
 }  // namespace
 
 Result<std::string> SchemaCompiler::make() {
-  // References below another $id have another base.
+  // References inside a subschema with $id are relative to that $id.
   bool has_bases = false;
   if (root_.is_object())
     for (const auto& field : root_.get_object()) has_bases |= refers(field.value(), "$id") || refers(field.value(), "$dynamicRef");

@@ -1,9 +1,9 @@
 #pragma once
-// How one schema becomes rules; other files use schema_rules.h. A part of a schema ends as
-//   a rule or terminal   it is enforced here, in all spellings
-//   unsatisfiable        no value satisfies it: it is left out if it may be missing
-//   needs_library            llguidance compiles it, or the part that contains it: keywords that cannot be merged into one schema
-//   refused              an error that names the position in the schema
+// Compiles one schema to rules; other files use schema_rules.h. Each part of a schema gets one of these results:
+//   a rule or terminal   the part is enforced here, in all spellings
+//   unsatisfiable        no value satisfies the part: it is left out if it may be missing
+//   needs_library        llguidance compiles the part, or the part around it: keywords that cannot be merged into one schema
+//   refused              the result is an error that names the position in the schema
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ namespace quire {
 
 inline constexpr std::size_t kMaxSchemaProperties = 3000;  // per object: compile time is quadratic, half a second for 3,000
 inline constexpr double kMaxSchemaCount = 1e9;             // characters, items or properties
-// Limit for the bytes of all names and constants. Beyond it each has one spelling: every other spelling costs the lexer ten times the size.
+// Limit in bytes for all names and constants. Above this limit, each name and constant has only one spelling: each further spelling costs
+// the lexer ten times the size.
 inline constexpr std::size_t kMaxRegexBytes = std::size_t{32} << 10;
 
 template <class Words>
@@ -70,7 +71,7 @@ class SchemaCompiler {
  private:
   void add(std::string_view name, std::string_view body) { append_format(rules_, "{}: {}\n", name, body); }
   std::string add_rule(std::string_view body);
-  // Returns the terminal with this body; adds it if it is new.
+  // Returns the name of the terminal with this body; adds a new terminal if needed.
   std::string terminal(const std::string& body);
   std::string any_string() { return terminal(fmt::format(R"(/"{}*"/)", any_character_regex())); }
   std::string comma() { return terminal(fmt::format("/{0}{1}{0}/", settings_.white_space, settings_.item_separator)); }
@@ -78,7 +79,7 @@ class SchemaCompiler {
   std::string opening(char c) { return terminal(fmt::format(R"(/\{}{}/)", c, settings_.white_space)); }
   std::string closing(char c) { return terminal(fmt::format(R"(/{}\{}/)", settings_.white_space, c)); }
 
-  // Returns the only terminal or rule, or a rule that chooses one of them.
+  // Returns the only element of `parts`, or a new rule that chooses one of them.
   std::string any_of(const std::vector<std::string>& parts);
 
   std::string any_value();
@@ -92,7 +93,7 @@ class SchemaCompiler {
   // Returns the schema without annotations and, if `is_loose`, without keywords that cannot be enforced.
   std::expected<boost::json::object, Problem> without_annotations(const boost::json::object& schema, const std::string& at) const;
 
-  // `schema` has only keywords of `kSupportedKeywords`.
+  // Compiles a schema that has only keywords of `kSupportedKeywords`.
   Rule compile_supported(const boost::json::object& schema, const std::string& at);
 
   static boost::json::object without(const boost::json::object& schema, std::string_view word);
@@ -100,7 +101,7 @@ class SchemaCompiler {
   std::expected<boost::json::object, Problem> resolved_part(const boost::json::value& part, const std::string& at);
 
   std::expected<const boost::json::value*, Problem> target_of(const boost::json::value& reference, const std::string& at) const;
-  // Decodes %25 and similar escapes of a URI.
+  // Decodes percent escapes of a URI, such as %25.
   static std::string unescaped(std::string_view text);
 
   Rule reference(const boost::json::object& schema, const std::string& at);
@@ -119,10 +120,10 @@ class SchemaCompiler {
   Rule by_type(const boost::json::object& schema, const std::string& at);
   static Rule unknown_type(const boost::json::object& schema, const std::string& at);
 
-  // Reads a keyword with a count as its value; 2.0 is a count.
+  // Returns the value of a keyword that is a count, for example maxItems. 2.0 is a valid count.
   std::expected<std::optional<std::uint64_t>, Problem> count(const boost::json::object& schema, std::string_view word,
                                                              const std::string& at) const;
-  // Returns {least,most} of a repetition; nullopt: no repetition is allowed.
+  // Returns the Lark repetition {least,most}; nullopt if no repetition is allowed.
   static std::optional<std::string> times(std::uint64_t least, std::optional<std::uint64_t> most);
 
   Rule string(const boost::json::object& schema, const std::string& at);
@@ -130,7 +131,7 @@ class SchemaCompiler {
   Rule number(const boost::json::object& schema, const std::string& at, bool is_integer);
 
   Rule array(const boost::json::object& schema, const std::string& at);
-  // `tail` is the rule of each item after `items`; empty: no such item is allowed.
+  // Returns the rule body of an array. `tail` is the rule of each item after `items`; empty: no such item is allowed.
   std::string array_body(const std::vector<std::string>& items, const std::string& tail, std::uint64_t min,
                          std::optional<std::uint64_t> max);
 
@@ -140,8 +141,8 @@ class SchemaCompiler {
   };
   struct Members {
     std::vector<Member> named;       // required members first
-    std::vector<std::string> taken;  // terminals of names that other properties must not have
-    std::string other_key, other;    // for properties that are not named; empty: not allowed
+    std::vector<std::string> taken;  // terminals of the names of the named properties
+    std::string other_key, other;    // terminal and rule of properties that are not named; empty: not allowed
     std::uint64_t min = 0;
     std::optional<std::uint64_t> max{};
   };
@@ -155,12 +156,13 @@ class SchemaCompiler {
 
   Rule object_rule(const Members& members, std::uint64_t num_required, const std::string& at);
   std::string map_body(const Members& members);
-  // A bit for each named property records that it was written.
+  // Returns a rule for named properties in any order. One bit per property records whether it was written.
   std::string free_order(const Members& members, std::uint64_t num_required);
-  // Properties come in the order of `named`, other properties last.
+  // Returns a rule for named properties in the order of `named`; other properties come last.
   std::string ordered(const Members& members);
 
-  // Leaves the schema to llguidance. Strings have short escapes only, so that a model cannot begin an escape that it may not end.
+  // Returns a rule that llguidance compiles from the schema. Strings may have only short escapes, so that a model cannot begin an escape
+  // sequence that it may not complete.
   Rule delegate_to_library(const boost::json::value& schema, const std::string& at);
 
   struct Pending {

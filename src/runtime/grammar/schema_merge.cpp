@@ -21,7 +21,7 @@ bool names_type(const json::value& said, std::string_view type) {
   return said.is_array() ? std::ranges::any_of(said.get_array(), is_it) : is_it(said);
 }
 
-// Returns the types that two values of the keyword `type` both allow. An empty array: none.
+// Returns the types that two values of the keyword `type` both allow; an empty array if they allow none.
 json::value common_types(const json::value& a, const json::value& b) {
   json::array both;
   for (const std::string_view type : {"object", "array", "string", "number", "integer", "boolean", "null"}) {
@@ -172,7 +172,7 @@ bool are_disjoint(const json::object& a, const json::object& b) {
   if (one) return !has_type_of(b, *one);
   if (other) return !has_type_of(a, *other);
   const json::value *left = find_in(a, "properties"), *right = find_in(b, "properties");
-  // A property distinguishes two schemas only if both are objects.
+  // A property makes two schemas disjoint only if both require objects.
   const bool are_objects =
       a.contains("type") && a.at("type") == json::value("object") && b.contains("type") && b.at("type") == json::value("object");
   if (!are_objects || left == nullptr || right == nullptr || !left->is_object() || !right->is_object()) return false;

@@ -1,5 +1,5 @@
 #pragma once
-// JSON schemas as sets of keywords: what two of them demand together, and whether two of them never allow the same value.
+// Merges two JSON schemas, and finds out whether two schemas never allow the same value.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <optional>
@@ -7,14 +7,15 @@
 
 namespace quire {
 
-// Returns both as one schema; nullopt: only an `allOf` can express that.
+// Returns one schema that demands both; nullopt if only `allOf` can express this.
 [[nodiscard]] std::optional<boost::json::object> merged(const boost::json::object& a, const boost::json::object& b);
 
-// Whether `type` of the schema, if it has one, allows the value. 2.0 is an integer.
+// Return whether `type` of the schema allows the value (or the type), or is missing. 2.0 is an integer.
 [[nodiscard]] bool has_type_of(const boost::json::object& schema, const boost::json::value& value);
 [[nodiscard]] bool allows_type(const boost::json::object& schema, std::string_view type);
 
-// Returns true if no value satisfies both, by their types, constants, or a property that at least one of them requires. False: not known.
+// Returns true if no value satisfies both schemas, because of their types, constants, or a required property. False means that this is not
+// known.
 [[nodiscard]] bool are_disjoint(const boost::json::object& a, const boost::json::object& b);
 
 }  // namespace quire

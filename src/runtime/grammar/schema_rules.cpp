@@ -1,4 +1,5 @@
-// Settings of a schema, and the schemas inside a grammar. Grammars come from clients: only text that is certainly a schema is replaced.
+// Reads the settings of a schema, and replaces the schemas inside a grammar. Grammars come from clients: only text that is certainly a
+// schema is replaced.
 #include "runtime/grammar/schema_rules.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Returns a client's regular expression in the form that stands between slashes.
+// Returns a client's regular expression with escaped slashes, as it must stand between the slashes of a Lark terminal.
 std::string between_slashes(std::string_view regex) {
   std::string text;
   bool is_escaped = false;
@@ -86,9 +87,9 @@ Result<std::string> with_schema_rules(const std::string& lark) {
     json::stream_parser parser({}, {.max_depth = 256});
     boost::system::error_code failed;
     std::size_t size = parser.write_some(rest.data() + word, rest.size() - word, failed);
-    if (failed || !parser.done()) return out + std::string(rest);  // llguidance reports what is wrong with it
+    if (failed || !parser.done()) return out + std::string(rest);  // llguidance reports the error in the schema
     const json::value value = parser.release();
-    // A line feed ends a rule, so it stays.
+    // Keeps the white space after the schema, because a line feed ends a rule.
     while (size > 0 && std::string_view(" \t\r\n").contains(rest[word + size - 1])) --size;
     if (name != kJson || needs_library_compiler(value)) {
       out += rest.substr(0, word + size);

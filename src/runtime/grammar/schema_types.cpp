@@ -14,7 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Up to this many properties may come in any order: llguidance's rules have a 64-bit parameter, with one bit per property.
+// Maximum number of named properties that may come in any order: llguidance's rules have a 64-bit parameter, with one bit per property.
 constexpr std::size_t kMaxFreeOrder = 64;
 }  // namespace
 
@@ -113,7 +113,7 @@ Rule SchemaCompiler::array(const json::object& schema, const std::string& at) {
 
 std::string SchemaCompiler::array_body(const std::vector<std::string>& items, const std::string& tail, std::uint64_t min,
                                        std::optional<std::uint64_t> max) {
-  std::string next;  // items from i on, with the comma before them
+  std::string next;  // rule for the items from i on, with a comma before each
   if (!tail.empty()) {
     const std::uint64_t size = items.size();
     const auto repeated = times(min > size ? min - size : 0, max ? std::optional(*max - size) : max);
@@ -162,13 +162,13 @@ std::optional<Problem> SchemaCompiler::add_others(Members& members, const json::
   const Rule others = rest == nullptr ? Rule(any_value()) : rule_of(*rest, at + "/additionalProperties");
   if (!others && !is_unsatisfiable(others)) return others.error();
   if (others) members.other = *others;
-  // A name that is written with escapes is still the same name.
+  // Names with escapes count as the same names.
   const bool is_plain = num_regex_bytes_ > kMaxRegexBytes;
   members.other_key = is_plain                ? terminal(R"(/"(?:[^"\\\x00-\x1F]|\\["\\bfnrt])*"/)")
                       : members.taken.empty() ? any_string()
                                               : terminal(fmt::format(R"(/"{}*"/)", any_name_regex()));
   if (!members.taken.empty()) {
-    // Each excluded name makes the terminal of the set longer.
+    // Each excluded name makes the terminal more expensive to compile.
     members.other_key = terminal(fmt::format("{} & ~({})", members.other_key, fmt::join(members.taken, " | ")));
   }
   return std::nullopt;
@@ -215,7 +215,7 @@ Rule SchemaCompiler::object_rule(const Members& members, std::uint64_t num_requi
     return unsatisfiable(at, "no object satisfies its bounds on the number of properties");
   const bool counts = members.min > num_required || (members.max && *members.max < most);
   if (members.named.empty()) return add_rule(map_body(members));
-  // Properties that the schema does not name set no bit, so they cannot be counted.
+  // Unnamed properties set no bit, so they cannot be counted.
   if (counts && (!members.other.empty() || members.named.size() > kMaxFreeOrder)) return needs_library();
   if (members.named.size() > kMaxFreeOrder) return ordered(members);
   return free_order(members, num_required);
@@ -246,7 +246,7 @@ std::string SchemaCompiler::free_order(const Members& members, std::uint64_t num
     is_complete = is_complete.empty() ? counted : fmt::format("and({}, {})", is_complete, counted);
   }
   add(pair + "::_", fmt::format("{}", fmt::join(pairs, " | ")));
-  // No comma follows the last allowed property: a model that writes one could not continue.
+  // Allows no comma after the last allowed property, because a model that writes a comma could not continue.
   const std::uint64_t most = std::min<std::uint64_t>(members.named.size(), members.max.value_or(members.named.size()));
   const std::string has_more = members.other.empty() ? fmt::format(" %if bit_count_lt(_, {})", most) : "";
   add(next + "::_", fmt::format("{}{} | {} {}::_{}", brace, is_complete.empty() ? "" : " %if " + is_complete, comma(), pair, has_more));

@@ -8,7 +8,7 @@ std::size_t round_up(std::size_t bytes) {
   return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
 }
 
-// Returns the number of values, with rows rounded up to whole tiles.
+// Returns the number of values in `rows` rows, rounded up to whole tiles of rows.
 std::size_t cells_of(std::uint32_t rows, std::uint32_t columns) {
   return (std::size_t{rows} + kRowTile - 1) / kRowTile * kRowTile * columns;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Storage that starts on a cache line, so that a packed group is not split over cache lines without need.
+// Vector storage that starts on a cache line, so that groups of packed weights span as few cache lines as possible.
 #include <cstddef>
 #include <cstdint>
 #include <new>

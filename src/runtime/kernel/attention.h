@@ -20,8 +20,8 @@
 //  - A score that is NaN or infinite makes the whole output of its row and head NaN. A value that is NaN or infinite makes its own dim NaN
 //    or infinite, perhaps also in other rows of the item. Sign and payload of NaN are not part of the contract.
 //
-// A row's result therefore depends on its own position and the cache alone, not on the chunk, the batch, the block size, or the threads
-// that computed its segments.
+// A row's result therefore depends only on its position and the cached keys and values, not on the chunk, the batch, the block size, or the
+// threads that computed its segments.
 #include <cstddef>
 #include <cstdint>
 
@@ -30,9 +30,9 @@
 
 namespace quire {
 
-// K and V of one layer. Element (block, head, token, d) is at block * block_stride + head * head_stride + token * token_stride + d. An int8
-// row has its codes, and after them, at d = head_dim, the float of the row. `keys` and `values` are aligned to their element, and may be
-// equal. A view: the KV cache owns the bytes.
+// View of the keys and values of one layer; the KV cache owns the bytes. Element (block, head, token, d) is at block * block_stride + head
+// * head_stride + token * token_stride + d. An int8 row has its codes and then, at d = head_dim, the float scale of the row. `keys` and
+// `values` are aligned to their element, and may be equal.
 struct PagedKvLayer {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
@@ -47,7 +47,7 @@ struct PagedKvLayer {
 
 inline constexpr std::uint32_t kMaxHeadDim = 576;  // MLA: 512 latent and 64 rotary dims
 
-// The row of one request, among rows of several requests that share the beginning of their context.
+// One request's row among rows of several requests that share a prefix (AttentionItem::sharing).
 struct SharingRow {
   const float* q = nullptr;  // head 0
   float* out = nullptr;      // head 0
@@ -71,46 +71,47 @@ struct AttentionItem {
   float scale = 1.0F;
   std::uint32_t window = 0;  // in tokens, including the row's own; 0: none
   float soft_cap = 0.0F;     // cap of the scores; 0: none
-  // [num_heads]: finite scores that take a share of the weights and have no value; null: no head has one.
+  // [num_heads]: attention sinks, finite scores that count in the softmax but have no value; null: no sinks.
   const float* sinks = nullptr;
 
-  // Splits one row, so that threads share a long context. If `partials` is set, `rows` is 1, attend() computes only segments first_segment
-  // .. end_segment - 1, and `out` is not written. Segment s goes to partials + s * attention_partial_floats(). When all segments that the
-  // row sees are computed, join_segments() writes `out`.
+  // Splits one row among threads that share a long context. If `partials` is set, `rows` is 1, attend() computes only segments
+  // first_segment .. end_segment - 1, and does not write `out`. Segment s goes to partials + s * attention_partial_floats(). When all
+  // segments that the row sees are computed, join_segments() writes `out`.
   float* partials = nullptr;
   std::uint32_t first_segment = 0;
   std::uint32_t end_segment = 0;
 
-  // Rows of several requests that begin with the same blocks (cascade attention). Row r is sharing[r], in place of q, out, their strides
-  // and first_position. The first shared_tokens positions are in `blocks`; they are read and widened once for all rows. shared_tokens is a
-  // multiple of kTileTokens and at most the position of each row. Windows and partials are not allowed.
+  // Rows of several requests that begin with the same blocks (cascade attention). Row r is sharing[r]; q, out, their strides and
+  // first_position are not used. The first shared_tokens positions are in `blocks`; they are read and widened once for all rows.
+  // shared_tokens is a multiple of kTileTokens and at most the position of each row. Windows and partials are not allowed.
   const SharingRow* sharing = nullptr;
   std::uint32_t shared_tokens = 0;
 
-  // The item of the same layer that this thread computes next, if known. Its first keys and values are prefetched.
+  // The item of the same layer that this thread computes next, if known. attend() prefetches the first keys and values of that item.
   const AttentionItem* next = nullptr;
 
-  // Multiplies pairs of bf16 (see the contract); requires a bf16 cache. Twice as fast on processors that have an instruction for it.
+  // Multiplies pairs of bf16 (see the contract); requires a bf16 cache. Twice as fast on processors with an instruction for pairs of bf16.
   bool in_pairs = false;
 };
 
 inline constexpr std::uint32_t kSegmentTokens = 512;
 inline constexpr std::uint32_t kTileTokens = 64;
 
-// Returns the first position that a row at `position` sees. static: each instruction set compiles its own copy.
+// Returns the first position that a row at `position` sees. The function is static so that each instruction set compiles a separate copy.
 static constexpr std::uint32_t window_begin(std::uint32_t window, std::uint32_t position) {
   return window == 0 || position < window ? 0 : position + 1 - window;
 }
 
-// Returns the floats of (out, m, l) of one segment for `group` query heads.
+// Returns the number of floats in (out, m, l) of one segment for `group` query heads.
 constexpr std::size_t attention_partial_floats(std::uint32_t head_dim, std::uint32_t group) {
   return std::size_t{group} * head_dim + 2 * std::size_t{(group + 15) / 16 * 16};
 }
 
-// Rows worth handing out as one item: more rows reuse each K/V tile better, fewer rows balance the load better.
+// Number of rows per item: more rows reuse each K/V tile better, fewer rows balance the load better.
 inline constexpr std::uint32_t kAttentionItemRows = 32;
 
-// Returns the size of one thread's scratch, which is enough for items of any number of rows. The scratch is aligned to a cache line.
+// Returns the size in bytes of one thread's scratch memory, which is enough for items with any number of rows. The scratch must start on a
+// cache line.
 std::size_t attention_scratch_bytes(std::uint32_t head_dim, std::uint32_t group);
 
 }  // namespace quire

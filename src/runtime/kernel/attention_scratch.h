@@ -10,7 +10,7 @@ namespace quire {
 struct AttentionScratch {
   float* keys;     // [4][head_dim][16]: one tile, transposed per 16 tokens
   float* values;   // [64][head_dim]
-  float* queries;  // [queries][head_dim], for items in pairs: rounded to bf16, as floats or as pairs in half the space
+  float* queries;  // [queries][head_dim], for in_pairs: rounded to bf16, as floats or as pairs in half the space
   float* scores;   // [8][64]: queries that are processed together
   float* out;      // [queries][head_dim]
   float* maxima;   // [queries]
@@ -22,7 +22,8 @@ struct AttentionScratch {
   std::size_t total_floats;
 };
 
-// static: each instruction set compiles its own copy.
+// Returns the parts of the scratch at `base`; with null, only total_floats is valid. The function is static so that each instruction set
+// compiles a separate copy.
 static inline AttentionScratch layout_attention_scratch(float* base, std::uint32_t head_dim, std::uint32_t group) {
   const std::size_t queries = std::size_t{kAttentionItemRows} * group;
   const std::size_t padded = (queries + 15) / 16 * 16;

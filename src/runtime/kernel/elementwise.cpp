@@ -33,12 +33,13 @@ void scatter(const PagedKvLayer& layer, const float* rows, std::size_t stride, s
   }
 }
 
-// Writes the codes of a row and, after them, their scale: the largest magnitude over 127. A row that is not finite reads as NaN.
+// Writes the int8 codes of a row and then the row's scale, which is the largest magnitude / 127. If a value is NaN or infinite, the scale
+// is NaN.
 void write_codes(const float* from, std::uint32_t n, std::byte* to) {
-  std::uint32_t largest_bits = 0;  // without the sign, numbers are in the order of their bits
+  std::uint32_t largest_bits = 0;  // the bits of positive floats have the order of the floats
   for (std::uint32_t d = 0; d < n; ++d) largest_bits = std::max(largest_bits, std::bit_cast<std::uint32_t>(from[d]) & 0x7FFFFFFFU);
   const auto largest = std::bit_cast<float>(largest_bits);
-  const bool counts = largest_bits < 0x7F800000U && largest > 1e-30F;  // a row so small that its inverse is infinite is zero
+  const bool counts = largest_bits < 0x7F800000U && largest > 1e-30F;  // tinier rows become zero, because 127 / largest could overflow
   const float scale = counts ? largest / 127.0F : largest_bits < 0x7F800000U ? 0.0F : NAN;
   const float inverse = counts ? 127.0F / largest : 0.0F;
   constexpr float to_integers = 12582912.0F;  // 1.5 * 2^23: adding it rounds to whole numbers, ties to even

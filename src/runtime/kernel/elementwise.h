@@ -1,7 +1,7 @@
 #pragma once
-// Arithmetic on single rows: norms, rotary embedding, activations. It is portable and the same for every instruction set. NaN and infinite
-// inputs never give finite outputs that depend on them. Input and output may be the same array. Spans of one call have equal lengths unless
-// stated otherwise.
+// Arithmetic on single rows: norms, rotary embedding, activations. It is portable and has the same results for every instruction set. If a
+// NaN or infinite input affects an output, the output is not finite. Input and output may be the same array. Spans of one call have equal
+// lengths unless stated otherwise.
 #include <cstdint>
 #include <span>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Constants of the gates, the same in every implementation.
+// Constants of gated activations, the same in every implementation.
 namespace quire {
 
 // GELU with the tanh approximation: gelu(x) = x / (1 + exp(-x (kLinear + kCubic x^2))).

@@ -1,5 +1,5 @@
 #pragma once
-// The implementations in the table of kernel.h, which has their contracts.
+// Declares the functions in the table of kernel.h, per instruction set. kernel.h states their contracts.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -53,10 +53,10 @@ void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y
 
 namespace quire {
 
-// Returns the table of a fast instruction set, or null if this build or this processor does not support it. `isa` is in kFastIsas.
+// Returns the kernel table of an instruction set in kFastIsas, or null if this build or this processor does not support it.
 const Kernels* cpu_kernels(KernelIsa isa);
 
-// These functions stop the program if a contract is broken. They are compiled once, for no special instruction set.
+// The check functions end the program if a caller breaks a contract. They are compiled once, for the baseline instruction set.
 void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t panel_end);
 void check_row_product(const PackedMatrix& w, std::uint32_t panel_end);
 void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes);

@@ -21,7 +21,7 @@ float sum_of(std::uint32_t n, Term term) {
   return sum;
 }
 
-// Coefficients of erf(x) = x * P(x^2) / Q(x^2), fitted on [-4, 4]. Outside this range erf is almost 1.
+// Coefficients of erf(x) = x * P(x^2) / Q(x^2), fitted on [-4, 4]. Outside of this range, |erf| is almost 1.
 constexpr std::array kNumerator{-2.72614225801306e-10F, 2.77068142495902e-08F,  -2.10102402082508e-06F, -5.69250639462346e-05F,
                                 -7.34990630326855e-04F, -2.95459980854025e-03F, -1.60960333262415e-02F};
 constexpr std::array kDenominator{-1.45660718464996e-05F, -2.13374055278905e-04F, -1.68282697438203e-03F, -7.37332916720468e-03F,

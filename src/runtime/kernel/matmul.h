@@ -1,5 +1,5 @@
 #pragma once
-// Inputs of a matrix product. The products themselves are in the table of kernel.h.
+// Inputs of a matrix product. kernel.h declares the products themselves.
 //
 // Numeric contract: every implementation gives the same bits, and y[row][n] depends on x[row] and w[n] alone.
 //  - f32 and bf16 weights, and integer formats with float activations: acc = 0; for k ascending: acc = fma(w[n][k], x[k], acc), with w as
@@ -22,19 +22,19 @@
 
 namespace quire {
 
-// Rows of inputs are stored in tiles of 16, so that a kernel finds the data of neighbouring rows of a group side by side.
+// Rows of inputs are stored in tiles of 16, so that the data of a group's neighbouring rows are adjacent.
 inline constexpr std::uint32_t kRowTile = 16;
 
 constexpr bool is_integer(ActivationMode mode) {
   return mode == ActivationMode::int16 || mode == ActivationMode::int8;
 }
-// Returns the scratch bytes per value: two for codes; four in bf16 mode, for a float if the processor has no instruction for bf16.
+// Returns the scratch bytes per value: two for codes, and four in bf16 mode, in which processors without a bf16 instruction store floats.
 constexpr std::size_t cell_bytes(ActivationMode mode) {
   return mode == ActivationMode::bf16 ? 4 : 2;
 }
 
-// Input rows, reused by every product over the same input. A view: x and the scratch must outlive it. The implementation that prepared the
-// codes chooses their layout, so use one table of kernels throughout.
+// View of input rows, reused by every product over the same input; x and the scratch must outlive the view. The layout of the codes depends
+// on the implementation that prepared them, so all calls on an object must use the same table of kernels.
 struct Activations {
   ActivationMode mode = ActivationMode::f32;
   std::uint32_t rows = 0;
@@ -54,25 +54,25 @@ struct Activations {
   [[nodiscard]] std::size_t group_at(std::uint32_t row, std::uint32_t group) const {
     return (std::size_t{row / kRowTile} * (columns / 32) + group) * kRowTile + row % kRowTile;
   }
-  // Returns the group's codes, which take `bytes` per row.
+  // Returns the row's codes of the group, which have `bytes` bytes.
   [[nodiscard]] std::int8_t* codes_at(std::uint32_t row, std::uint32_t group, std::size_t bytes) const {
     return codes + std::size_t{row / kRowTile} * cell_bytes(mode) * kRowTile * columns +
            (std::size_t{group} * kRowTile + row % kRowTile) * bytes;
   }
-  // Returns a row rounded to bf16 and stored as floats, for kernels that store it so.
+  // Returns a row rounded to bf16 and stored as floats, for implementations without a bf16 instruction.
   [[nodiscard]] float* rounded(std::uint32_t row) const { return reinterpret_cast<float*>(codes) + std::size_t{row} * columns; }
   // Returns a view of some rows; first_row must be the first row of a tile.
   [[nodiscard]] Activations slice(std::uint32_t first_row, std::uint32_t num_rows) const;
 };
 
-// Returns the largest code of an integer mode.
+// Returns the code of the largest magnitude in an integer mode.
 constexpr float top_code(ActivationMode mode) {
   return mode == ActivationMode::int8 ? 127.0F : 32639.0F;
 }
 
-// A product with float weights (f32, bf16) and scattered rows on one side. Row i reads x + from[i] * x_stride and writes y + to[i] *
-// y_stride. On the side that `scattered` names, from[i] or to[i] is rows[i] - first_row; on the other side it is i. acc = y if `adds` is
-// set, else 0; for k ascending: acc = fma(w[n][k], x[k], acc).
+// A product with float weights (f32, bf16) in which either the input rows or the output rows are scattered. Row i reads x + from[i] *
+// x_stride and writes y + to[i] * y_stride. On the side that `scattered` names, from[i] or to[i] is rows[i] - first_row; on the other side
+// it is i. acc = y if `adds` is set, else 0; for k ascending: acc = fma(w[n][k], x[k], acc).
 struct RowProduct {
   enum class Side : std::uint8_t { inputs, outputs };
 
@@ -90,10 +90,10 @@ struct RowProduct {
   [[nodiscard]] float* output(std::uint32_t i) const { return y + y_stride * (scattered == Side::outputs ? rows[i] - first_row : i); }
 };
 
-// Returns the scratch bytes for `rows` x `columns`; 0 in f32 mode. The scratch must start on a cache line.
+// Returns the scratch size in bytes for `rows` x `columns`; 0 in f32 mode. The scratch must start on a cache line.
 std::size_t activation_scratch_bytes(ActivationMode mode, std::uint32_t rows, std::uint32_t columns);
 
-// Lays out the scratch; Kernels::prepare fills it. Columns must be a multiple of 32, except in f32 mode (use that for other columns).
+// Lays out the scratch; Kernels::prepare fills it. Columns must be a multiple of 32, except in f32 mode.
 Activations make_activations(ActivationMode mode, const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns,
                              std::span<std::byte> scratch);
 

@@ -1,5 +1,5 @@
-// Packs rows of weights into panels of 16 outputs, as the kernels read them (packed_layout.h). Called while a model is loaded, with one
-// packer per tensor and thread. Nothing is lost: codes stay as the file has them, and scales take 16 bits only if all of them are exact in
+// Packs rows of weights into panels of 16 outputs, as the kernels read them (packed_layout.h). Used while a model is loaded, with one
+// packer per tensor and thread. Packing is lossless: codes stay as in the file, and scales take 16 bits only if all of them are exact in
 // f16.
 #include "runtime/kernel/pack.h"
 
@@ -17,14 +17,15 @@ bool all_exact_in_f16(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), is_exact_in_f16);
 }
 
-// NaN counts as equal to NaN, so that a broken scale does not change how the valid rows are packed.
+// Returns whether the two values of each pair are equal. NaN counts as equal to NaN, so that a broken scale does not change how the valid
+// rows are packed.
 bool all_pairs_equal(const std::vector<float>& values) {
   for (std::size_t i = 0; i + 1 < values.size(); i += 2)
     if (values[i] != values[i + 1] && !(std::isnan(values[i]) && std::isnan(values[i + 1]))) return false;
   return true;
 }
 
-// Returns true if code 8 stands for zero, as in Q4_0 and symmetric GPTQ.
+// Returns whether code 8 represents zero in all groups, as in Q4_0 and symmetric GPTQ.
 bool all_minus_eight(const std::vector<float>& minimums, const std::vector<float>& scales) {
   for (std::size_t i = 0; i < scales.size(); ++i)
     if (minimums[i] != -8.0F * scales[i] && !(std::isnan(minimums[i]) && std::isnan(scales[i]))) return false;
@@ -180,7 +181,7 @@ void MatrixPacker::choose_scale_layout() {
     packed_.format = WeightFormat::q4_signed;
     packed_.has_minimums = false;
   }
-  // Six bits are enough if every code is close to the code of zero.
+  // Six bits are enough if every code is in [zero code - 32, zero code + 31].
   constexpr std::uint8_t kLeast = 128 - 32, kMost = 128 + 31;
   if (packed_.format == WeightFormat::q8 &&
       std::ranges::all_of(codes_, [](std::uint8_t code) { return code >= kLeast && code <= kMost; })) {

@@ -11,11 +11,11 @@
 
 namespace quire {
 
-inline constexpr std::uint32_t kPanelRows = 16;  // outputs per panel: one vector of floats
+inline constexpr std::uint32_t kPanelRows = 16;  // outputs per panel: a vector of 16 floats
 inline constexpr std::uint32_t kGroupColumns = 32;
-inline constexpr std::uint32_t kUnitColumns = 256;  // columns that share units of their scales and minimums, if there are units
+inline constexpr std::uint32_t kUnitColumns = 256;  // columns that share the units of their scales and minimums (put_units())
 
-// Formats of the kernels: each type of a weight file is unpacked into one of these.
+// Formats of packed weights. Each type of a weight file is unpacked into one of these formats.
 enum class WeightFormat : std::uint8_t {
   f32,
   bf16,
@@ -32,21 +32,21 @@ using CodeTable = std::array<std::uint8_t, 16>;
 constexpr bool is_integer(WeightFormat format) {
   return format != WeightFormat::f32 && format != WeightFormat::bf16;
 }
-// Returns whether codes are half-bytes.
+// Returns whether codes have 4 bits, two per byte.
 constexpr bool in_nibbles(WeightFormat format) {
   return format == WeightFormat::q4 || format == WeightFormat::q4_signed || format == WeightFormat::q4_table;
 }
-// Returns the bytes of the 32 codes of 16 rows.
+// Returns the size in bytes of the codes of 16 rows and 32 columns.
 constexpr std::size_t code_bytes(WeightFormat format) {
   return in_nibbles(format) ? 256 : format == WeightFormat::q6 ? 384 : 512;
 }
-// Returns the code that stands for 0 in the arithmetic; for q4_table, the table entry.
+// Returns the code that represents 0; for q4_table, the table entry.
 constexpr int zero_code(WeightFormat format) {
   return format == WeightFormat::q4 ? 0 : format == WeightFormat::q4_signed ? 8 : format == WeightFormat::q6 ? 32 : 128;
 }
 
-// A weight matrix [rows = outputs][columns = inputs], packed in panels of 16 rows; rows past the end are zero. In the integer formats,
-// columns are a multiple of 32. Panel p starts at storage[p * panel_bytes].
+// A weight matrix [rows = outputs][columns = inputs], packed in panels of 16 rows; missing rows of the last panel are zero. In the integer
+// formats, columns are a multiple of 32. Panel p starts at storage[p * panel_bytes].
 struct PackedMatrix {
   WeightFormat format = WeightFormat::f32;
   std::uint32_t rows = 0;
@@ -58,7 +58,7 @@ struct PackedMatrix {
   CodeTable table{};                // q4_table
   std::size_t panel_bytes = 0;
   PackedStorage storage{};  // layout: see packed_layout.h
-  // Column i multiplies input input_order[i]; null: input i. Kernels ignore it: callers must pass inputs in this order.
+  // Column i is multiplied with input input_order[i]; null: with input i. Kernels ignore the order: callers must pass inputs in this order.
   std::shared_ptr<const std::vector<std::uint32_t>> input_order = {};
 
   [[nodiscard]] std::uint64_t bytes() const { return storage.size(); }
@@ -66,7 +66,7 @@ struct PackedMatrix {
 };
 
 // Collects a matrix row by row, each row once, in any order. The `put` function must match the format; put_f32 into bf16 rounds to nearest
-// even, put_bf16 into f32 widens. Wrong sizes or rows are broken invariants, because the loader has checked the file's shapes.
+// even, put_bf16 into f32 widens. Wrong sizes or row numbers end the program, because the loader has checked the shapes in the file.
 class MatrixPacker {
  public:
   // `table`: for q4_table.
@@ -74,12 +74,12 @@ class MatrixPacker {
 
   void put_f32(std::uint32_t row, std::span<const float> values);
   void put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits);
-  // For q4 and q4_table. codes: `columns` values 0..15; scales and minimums: one per 32 columns.
+  // For q4 and q4_table. `codes`: `columns` values 0 to 15; `scales` and `minimums`: one per 32 columns.
   void put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
-  // codes: `columns` values plus 128; scales and minimums: one per 16 columns. finish() merges pairs of equal scales.
+  // `codes`: `columns` values plus 128; `scales` and `minimums`: one per 16 columns. finish() merges pairs of equal scales.
   void put_q8(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
-  // For an integer format, once for each row or for none. Sets the units of the row's scales and minimums, [columns / 256][2]. finish()
-  // uses them if each scale and minimum is a multiple of its unit, -128 to 127 times.
+  // Sets the units of the row's scales and minimums, [columns / 256][2]. For integer formats; called for each row or for none. finish()
+  // uses the units if each scale and minimum is its unit times an integer from -128 to 127.
   void put_units(std::uint32_t row, std::span<const float> units);
 
   // Packs the matrix and leaves the packer empty.
@@ -101,7 +101,7 @@ class MatrixPacker {
   std::vector<float> units_;         // [row][columns / 256][scales, minimums]; empty: no units
 };
 
-// Writes the weights of one row as the kernels use them, rounded once to f32: fma(code, scale, minimum) for the integer formats.
+// Writes the weights of one row to `out` as the kernels use them, rounded once to f32. The integer formats give fma(code, scale, minimum).
 void unpack_row(const PackedMatrix& matrix, std::uint32_t row, std::span<float> out);
 
 }  // namespace quire

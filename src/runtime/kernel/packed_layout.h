@@ -1,5 +1,6 @@
 #pragma once
-// The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other. Within a panel:
+// The layout of PackedMatrix::storage, used by the packer and by the reference kernels. Panels of 16 rows follow each other. Within a
+// panel:
 //  - f32, bf16: [column][16 rows].
 //  - q4, q4_signed, q4_table, q6, q8: one block per 32 columns, with codes, then scales [32 / scale_columns][16 rows], then minimums in the
 //    same shape (if any).
@@ -17,7 +18,7 @@
 
 namespace quire {
 
-// Returns the bytes of the scales (or minimums) of one block.
+// Returns the size in bytes of the scales (or minimums) of one block.
 inline std::size_t scale_block_bytes(const PackedMatrix& m) {
   return std::size_t{kGroupColumns / m.scale_columns} * kPanelRows * m.scale_bytes;
 }
@@ -26,7 +27,7 @@ inline std::size_t block_bytes(const PackedMatrix& m) {
   return code_bytes(m.format) + scale_block_bytes(m) * (m.has_minimums ? 2 : 1);
 }
 
-// unit_bytes() returns the bytes of the units for 256 columns, all_unit_bytes() of all units before the blocks of a panel.
+// unit_bytes() returns the size in bytes of the units for 256 columns, all_unit_bytes() the size of all units before the blocks of a panel.
 inline std::size_t unit_bytes(const PackedMatrix& m) {
   return std::size_t{2} * kPanelRows * (m.has_minimums ? 2 : 1);
 }
@@ -34,7 +35,7 @@ inline std::size_t all_unit_bytes(const PackedMatrix& m) {
   return m.scale_bytes != 1 ? 0 : (m.columns / kUnitColumns * unit_bytes(m) + 63) / 64 * 64;
 }
 
-// Returns the bytes of a panel of 16 rows.
+// Returns the size in bytes of a panel of 16 rows.
 inline std::size_t panel_bytes(const PackedMatrix& m) {
   if (!is_integer(m.format)) return std::size_t{kPanelRows} * m.columns * (m.format == WeightFormat::f32 ? 4 : 2);
   return all_unit_bytes(m) + block_bytes(m) * (m.columns / kGroupColumns);
@@ -44,7 +45,7 @@ inline const std::uint8_t* block_at(const PackedMatrix& m, std::uint32_t row, st
   return m.storage.data() + (row / kPanelRows) * m.panel_bytes + all_unit_bytes(m) + (column / kGroupColumns) * block_bytes(m);
 }
 
-// Returns a code as the arithmetic uses it; for q4_table, the table entry.
+// Returns the code of a weight; for q4_table, the table entry.
 inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
   const std::uint32_t k = column % kGroupColumns;
   const std::uint8_t* block = block_at(m, row, column) + std::size_t{4} * (row % kPanelRows) + k % 4;
@@ -58,7 +59,7 @@ inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint
   return m.format == WeightFormat::q4_table ? m.table[code] : code;
 }
 
-// Returns the unit of minimums or of scales.
+// Returns the unit of the minimum or of the scale of a weight.
 inline float unit_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column, bool of_minimums) {
   std::uint16_t half = 0;
   const std::uint8_t* panel = m.storage.data() + (row / kPanelRows) * m.panel_bytes;

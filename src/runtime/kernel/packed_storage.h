@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of a packed matrix: owned, or a part of a mapped file, which stays mapped as long as a matrix refers to it.
+// The bytes of a packed matrix: owned, or a part of a mapped file. The file stays mapped as long as a matrix refers to it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ class PackedStorage {
   [[nodiscard]] std::uint8_t operator[](std::size_t index) const { return data()[index]; }
   [[nodiscard]] bool is_mapped() const { return owner_ != nullptr; }
 
-  // Returns the owned bytes, to be filled. Mapped bytes are no longer referred to.
+  // Returns the owned bytes, for writing. Drops the reference to mapped bytes.
   AlignedVector<std::uint8_t>& own() {
     owner_ = {};
     mapped_ = {};

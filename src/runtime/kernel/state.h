@@ -1,8 +1,8 @@
 #pragma once
 // Recurrences: a layer with a state processes the tokens of one request one after the other.
 //
-// Each channel is a separate chain, and its operations and their order depend on its tokens alone. The bits are the same however the tokens
-// are split into calls, if each call begins with the state that the call before it has left.
+// Each channel is computed separately, with operations in an order that depends only on its tokens. Any split of the tokens into calls
+// gives the same bits, if each call begins with the final state of the previous call.
 #include <cstddef>
 #include <cstdint>
 
@@ -10,8 +10,8 @@ namespace quire {
 
 inline constexpr std::uint32_t kMaxConvTaps = 8;
 
-// A causal convolution of each channel over its last `taps` inputs: out = bias + w[0] * oldest + ... + w[taps - 1] * current, a chain of
-// fused multiply-adds in this order, then silu if requested.
+// A causal convolution of each channel over its last `taps` inputs: out = bias + w[0] * oldest + ... + w[taps - 1] * current, with fused
+// multiply-adds in this order, then silu if requested.
 struct ConvRun {
   const float* x = nullptr;  // [row][channel]
   std::size_t x_stride = 0;
@@ -20,19 +20,19 @@ struct ConvRun {
   const float* weights = nullptr;  // [taps][channels], oldest input first
   const float* bias = nullptr;     // [channels]; null: none
   const float* before = nullptr;   // [taps - 1][channels]: the inputs before the first row, the oldest first; null: zeros
-  float* after = nullptr;          // the same after the last row; may be `before`
+  float* after = nullptr;          // [taps - 1][channels]: the inputs before the row after the last one; may be `before`
   std::size_t channels = 0;        // channels of the layer
   std::uint32_t rows = 0;
   std::uint32_t taps = 0;  // 2 to kMaxConvTaps
   bool silu = false;
 };
 
-// Values of a head that a scan processes together, each with a separate state.
+// Number of values of a head that a scan processes together. Each value has a separate state.
 inline constexpr std::uint32_t kScanLanes = 16;
 
 // A selective scan (Mamba-2) of kScanLanes values of one head. For each value:
 //   state[n] = decay * state[n] + b[n] * (step * x), then y = c[0] * state[0] + c[1] * state[1] + ... + skip * x.
-// The products with decay, with c and with skip are fused with their sums, in this order.
+// The products with decay, c and skip are fused with the additions, in this order.
 struct ScanRun {
   const float* x = nullptr;  // [row][lane]
   float* y = nullptr;        // [row][lane]; may be x
@@ -46,11 +46,11 @@ struct ScanRun {
   const float* before = nullptr;  // [size][lane]: the state before the first row; null: zeros
   float* after = nullptr;         // [size][lane]: the state after the last row; may be `before`
   float skip = 0.0F;
-  std::uint32_t size = 0;  // numbers in the state of a value
+  std::uint32_t size = 0;  // number of floats in the state of a value
   std::uint32_t rows = 0;
 };
 
-// A gated delta rule over kScanLanes values of one head. For each value:
+// Run of a gated delta rule over kScanLanes values of one head. For each value:
 //   missing = v - decay * sum of state[n] * key[n]; state[n] = decay * state[n] + key[n] * (rate * missing);
 //   y = sum of state[n] * query[n].
 // Each sum uses four chains of fused multiply-adds, one for each n % 4, joined as (0 + 1) + (2 + 3).
@@ -66,7 +66,7 @@ struct DeltaRun {
   std::size_t rate_stride = 0;
   const float* before = nullptr;  // [size][lane]: the state before the first row; null: zeros
   float* after = nullptr;         // [size][lane]: the state after the last row; may be `before`
-  std::uint32_t size = 0;         // numbers of a key, a multiple of 4
+  std::uint32_t size = 0;         // number of floats in a key, a multiple of 4
   std::uint32_t rows = 0;
 };
 

@@ -1,6 +1,5 @@
 // The block table of one cache group (vLLM V1's BlockTable). Called by the worker on the thread that leads a step. Deltas are staged,
-// commit() copies the changes, and kernels read committed rows on all threads of the pool. Memory is allocated once; nothing here allocates
-// during a step.
+// commit() copies the changes, and kernels read committed rows on all threads of the pool. Memory is allocated only in the constructor.
 #include "runtime/memory/block_table.h"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ BlockTable::BlockTable(const BlockTableLimits& limits) : limits_(limits), change
               "the kernel block size is a multiple of the interleave size");
   kernel_blocks_per_block_ = limits.block_size / limits.kernel_block_size;
   const std::uint64_t tokens_per_block = std::uint64_t{limits.block_size} * parallel.world_size();
-  // Whole blocks for max_model_len tokens, plus num_extra_blocks; the core never gives a row more.
+  // Blocks for max_model_len tokens, rounded up, plus num_extra_blocks. The core never gives more blocks to a row.
   const std::uint64_t num_blocks = (limits.max_model_len + tokens_per_block - 1) / tokens_per_block + limits.num_extra_blocks;
   row_capacity_ = static_cast<std::uint32_t>(num_blocks) * kernel_blocks_per_block_;
   for (Rows* rows : {&staged_, &committed_}) {
@@ -34,12 +33,12 @@ std::size_t BlockTable::start(std::uint32_t row) const {
   return std::size_t{row} * row_capacity_;
 }
 
-// One range per row is enough: the changes of a step are at the end of the row, or cover all of it.
+// Extends the changed range of the row. One range per row is enough, because a step changes the end of a row or the whole row.
 void BlockTable::mark_changed(std::uint32_t row, std::uint32_t begin, std::uint32_t end) {
   changed_[row] = {std::min(changed_[row].begin, begin), std::max(changed_[row].end, end)};
 }
 
-// Writes one of the core's blocks to the row, from kernel block `at` on.
+// Writes the kernel blocks of one of the core's blocks to the row, from entry `at` on.
 void BlockTable::put(std::uint32_t row, std::uint32_t at, BlockId block) {
   QUIRE_CHECK(block.value < limits_.num_blocks, "the block ID is less than the number of blocks");
   BlockId* entries = staged_.blocks.data() + start(row) + at;
@@ -113,8 +112,8 @@ std::span<const BlockId> BlockTable::row(std::uint32_t row) const {
 }
 
 std::int64_t BlockTable::slot(std::uint32_t row, std::uint32_t position) const {
-  // A token is found by its position in the sequence: position / size is the entry, position % size the offset in the block. With several
-  // ranks, the tokens of a block are dealt out in turns, and this rank has every world_size-th turn.
+  // Finds a token by its position in the sequence: position / size is the entry, position % size the offset in the block. With several
+  // ranks, groups of interleave_size tokens go to the ranks in turn, and this rank holds every world_size-th group.
   const auto blocks = this->row(row);
   const std::uint32_t ranks = limits_.parallel.world_size();
   const std::uint32_t turn = limits_.parallel.interleave_size;

@@ -1,10 +1,9 @@
 #pragma once
-// The block table of one cache group, with one row per row of the persistent batch. Position p is in the row's block p / block_size. The
-// functions and their effects are the same as in vLLM V1's BlockTable (v0.19.0).
-//
-// Rows are changed in a staged copy; commit() makes all changes of a step visible to readers together. Kernels may use smaller blocks than
-// the core: a block then appears in the row as several consecutive kernel blocks. With context parallelism, the tokens of a block are dealt
-// out to all ranks, interleave_size tokens per turn: a rank's row covers as many tokens as its blocks hold times the number of ranks.
+// The block table of one cache group, with one row per row of the persistent batch. The token at position p is in entry p / block_size of
+// the row. The functions have the same effects as the functions of vLLM V1's BlockTable (v0.19.0).
+// Changes are made in a staged copy; commit() makes all changes of a step visible to readers together. Kernels may use smaller blocks than
+// the core: a block then appears in the row as several consecutive kernel blocks. With context parallelism, the tokens of a block are
+// distributed over all ranks, interleave_size tokens at a time: a row covers (tokens of its blocks) * (number of ranks) tokens.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,7 +12,7 @@
 
 namespace quire {
 
-// The position of this process among the ranks that share a sequence. vLLM's order: the prefill rank counts first.
+// Position of this process among the ranks that share a sequence. As in vLLM, rank() counts the prefill rank first.
 struct ContextParallel {
   std::uint32_t dcp_world_size = 1, dcp_rank = 0;  // decode context parallelism
   std::uint32_t pcp_world_size = 1, pcp_rank = 0;  // prefill context parallelism
@@ -33,16 +32,16 @@ struct BlockTableLimits {
   std::uint32_t num_extra_blocks = 0;  // per row, in addition to the blocks for its tokens
 };
 
-// An argument that does not fit is a broken invariant, because the core plans for the limits of this worker. Examples are a row, entry or
-// block that does not exist, and more blocks than max_model_len tokens and num_extra_blocks need.
+// The functions check their arguments as invariants, because the core plans within the limits of this worker. Examples: the row, entry and
+// block exist; a row has at most the blocks that max_model_len tokens and num_extra_blocks need.
 class BlockTable {
  public:
-  // Returned for a token that another rank holds.
+  // slot() of a token that another rank holds.
   static constexpr std::int64_t kNoSlot = -1;
 
   explicit BlockTable(const BlockTableLimits& limits);
 
-  // These change the staged rows. Block IDs are the core's.
+  // append() to swap() change the staged rows. Block IDs are the core's.
   void append(std::uint32_t row, std::span<const BlockId> blocks);
   void add(std::uint32_t row, std::span<const BlockId> blocks);  // replaces all entries of the row
   void replace(std::uint32_t row, std::uint32_t index, BlockId block);
@@ -60,19 +59,19 @@ class BlockTable {
   [[nodiscard]] std::int64_t slot(std::uint32_t row, std::uint32_t position) const;
 
   [[nodiscard]] const BlockTableLimits& limits() const { return limits_; }
-  // All rows, [row][row_capacity()], including old entries after a row's end; for tests.
+  // Return all rows, [row][row_capacity()], including old entries after a row's end; for tests.
   [[nodiscard]] std::span<const BlockId> staged() const { return staged_.blocks; }
   [[nodiscard]] std::span<const BlockId> committed() const { return committed_.blocks; }
   [[nodiscard]] std::span<const std::uint32_t> staged_counts() const { return staged_.counts; }
   [[nodiscard]] std::uint32_t row_capacity() const { return row_capacity_; }
 
  private:
-  // There are two copies: one that is being changed, and one that kernels read.
+  // Copy of all rows. There are two: kernels read one while the other is changed.
   struct Rows {
     std::vector<BlockId> blocks;        // [row][row_capacity_]
     std::vector<std::uint32_t> counts;  // by row, kernel blocks
   };
-  // Staged entries of a row that are not committed yet.
+  // Range of staged entries in a row that are not committed yet.
   struct Changed {
     std::uint32_t begin = UINT32_MAX;
     std::uint32_t end = 0;

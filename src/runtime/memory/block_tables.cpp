@@ -25,7 +25,7 @@ const BlockTable& BlockTables::table(std::uint32_t group) const {
   return tables_[group];
 }
 
-// A delta that does not fit stops the program: the core planned it for this table.
+// Stages the delta of one group. A delta that does not fit ends the program, because the core planned the delta for this table.
 void BlockTables::apply(const BlockTableDelta& delta) {
   QUIRE_CHECK(delta.group < tables_.size(), "the cache group exists");
   BlockTable& table = tables_[delta.group];

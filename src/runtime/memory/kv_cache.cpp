@@ -1,6 +1,6 @@
-// The memory of all KV pages: one mapping, made when an engine or worker is set up. Memory pages are taken from the system when blocks are
-// first written, so an unused large cache costs only address space. Nothing is synchronised here: the plan decides when a block is written,
-// and transports handle fences.
+// The memory of all KV pages: one mapping, created with an engine or worker. The system allocates memory pages when blocks are first
+// written, so unused parts of a large cache cost only address space. The class has no locks: the plan decides when a block is written, and
+// transports handle fences.
 #include "runtime/memory/kv_cache.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 
 // Returns whether the cache fits into the address space, without an overflow in total_bytes().
 bool fits(const KvLayout& layout) {
-  // The address space of a process.
+  // Size of the address space of a process.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 47U;
   std::uint64_t block = 0;
   for (const std::uint64_t page : layout.page_bytes)
@@ -35,7 +35,7 @@ Result<KvCache> KvCache::create(KvLayout layout) {
   const std::uint64_t bytes = layout.total_bytes();
   if (bytes == 0) return fail(ErrorCode::invalid_argument, "num_blocks", "the KV cache has a size of 0 bytes", "use at least one block");
   KvCache cache(std::move(layout));
-  // A memory page is aligned to more than 64 bytes, and untouched pages cost nothing.
+  // A mapping is aligned to a memory page, so to more than 64 bytes.
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return fail(ErrorCode::io, "kv_cache_bytes", fmt::format("cannot reserve {} bytes: {}", bytes, std::strerror(errno)),

@@ -8,7 +8,8 @@
 namespace quire {
 namespace {
 
-// Other kinds were refused earlier: the engine plans only for models that this runtime serves.
+// Returns the attention shape of a layer. Other kinds were refused earlier, because the engine plans only for models that this runtime
+// supports.
 const AttentionShape& attention_of(const LayerKvSpec& spec) {
   const AttentionShape* shape = nullptr;
   if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) shape = full;
@@ -19,7 +20,7 @@ const AttentionShape& attention_of(const LayerKvSpec& spec) {
   return *shape;
 }
 
-// A state is at the beginning of its page, with its parts one after the other.
+// Returns the layout of a layer with a state. The state is at the beginning of its page; its parts follow one another.
 KvLayerLayout lay_out(const MambaSpec& spec, std::uint64_t page_bytes) {
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < spec.shapes.size(); ++i) {
@@ -40,8 +41,8 @@ std::uint32_t layer_number(const std::string& name, std::size_t num_layers) {
   return number;
 }
 
-// A kernel block of a layer is [keys, values][head][token][dim]; in latent attention the keys are also the values. The keys of a head are
-// adjacent, token after token, so that attention reads one head's context as one stream.
+// Returns the layout of an attention layer. A kernel block is [keys, values][head][token][dim]; in latent attention the keys are also the
+// values. The keys of a head are adjacent, token after token, so that attention reads the context of one head sequentially.
 KvLayerLayout lay_out(const LayerKvSpec& spec, const KvGroupLayout& group, std::uint64_t page_bytes, KvDtype dtype) {
   const AttentionShape& shape = attention_of(spec);
   const bool is_latent = std::holds_alternative<MlaAttentionSpec>(spec);

@@ -1,5 +1,5 @@
 #pragma once
-// Converts cache groups and tensors with layer names to bytes and strides by layer number.
+// Converts cache groups and tensors, which contain layers by name, to offsets and strides by layer number.
 #include <cstdint>
 #include <span>
 
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Makes the layout. `config` groups the layers "0", "1", ... of a model: attention layers, with elements of `dtype`, and layers with a
+// Returns the layout. `config` groups the layers "0", "1", ... of a model: attention layers with elements of `dtype`, and layers with a
 // state. `kernel_block_sizes` has one size per group; if it is empty, each group keeps its block size.
 KvLayout make_kv_layout(const KvCacheConfig& config, KvDtype dtype, std::span<const std::uint32_t> kernel_block_sizes = {});
 

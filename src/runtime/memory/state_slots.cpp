@@ -11,7 +11,8 @@ BlockId StateSlots::block_at(std::uint32_t position) const {
   return blocks_[position / block_size_];
 }
 
-// An earlier entry of the table may also list a spare block: the block was spare there before more tokens came.
+// Returns whether the block is spare. An earlier entry of the table may also list a spare block, which was spare before more tokens were
+// added.
 bool StateSlots::is_spare(BlockId block) const {
   return std::ranges::find(blocks_.last(num_spare_), block) != blocks_.end();
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The blocks for the states after a request's rows, in one cache group. runtime/model writes the states there. runtime/worker reads them
-// when it knows how many draft tokens of a pass were accepted.
+// Blocks in which the states after a request's rows are kept, in one cache group. runtime/model writes the states to these blocks.
+// runtime/worker reads the states when the number of accepted draft tokens is known.
 #include <cstdint>
 #include <span>
 
@@ -15,9 +15,9 @@ struct StateRows {
   std::uint32_t num_drafts = 0;
 };
 
-// A state is kept after the last token of a block, if the request has that block, and after the last row, in the block of that row. If the
-// last rows are draft tokens, the states after the rows from first_saved_row() on are also kept, in the spare blocks at the end of the
-// request's table. When the number of accepted tokens is known, the right state is copied to its final block (final_block()). A view, for
+// A state is kept after the last token of each block that the request has, and after the last row, in the block of that row. If the last
+// rows are draft tokens, the states after the rows from first_saved_row() on are also kept, in the spare blocks at the end of the request's
+// table. When the number of accepted tokens is known, the state after the last accepted token is copied to final_block(). A view, valid for
 // one pass.
 class StateSlots {
  public:
@@ -25,13 +25,13 @@ class StateSlots {
   StateSlots(std::span<const BlockId> blocks, std::uint32_t block_size, std::uint32_t num_spare, const StateRows& rows)
       : blocks_(blocks), block_size_(block_size), num_spare_(num_spare), rows_(rows) {}
 
-  // Returns the first row after which the state is always kept, in one block or another.
+  // Returns the first row from which on the states after all rows are kept.
   [[nodiscard]] std::uint32_t first_saved_row() const { return rows_.num_tokens - 1 - rows_.num_drafts; }
   // Returns the block for the state after the row; kNullBlock if the state is not kept.
   [[nodiscard]] BlockId after(std::uint32_t row) const;
-  // Returns the block in which a pass that continues after the row looks for the state.
+  // Returns the block in which the next pass, if it continues after the row, expects the state.
   [[nodiscard]] BlockId final_block(std::uint32_t row) const { return block_at(rows_.first_position + row); }
-  // Returns the block with the state before the first row; there must be tokens before it.
+  // Returns the block with the state before the first row; the first row must not be the first token.
   [[nodiscard]] BlockId before() const { return block_at(rows_.first_position - 1); }
 
  private:

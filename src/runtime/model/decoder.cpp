@@ -1,6 +1,6 @@
 // Runs the forward pass of a decoder. A pass is a list of phases over all rows (pass.h): in each layer, K and V of all rows are written
-// before any row attends. Called by the worker once per step, on the thread that leads the step, with the pool for each phase; one pass at
-// a time. It allocates nothing. Rows are independent except for the cache: the other rows of a pass do not change a row's bits.
+// before any row attends. The worker calls it once per step, on the thread that leads the step; the pool's threads share each phase. A pass
+// allocates no memory. Rows are independent except for the cache: the other rows of a pass do not change a row's bits.
 #include "runtime/model/decoder.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-// `beside` is the layer of the KV layout that holds this layer's state, or the encoder's output for it.
+// Returns the cache of one layer. `beside` is the layer of the KV layout that has the layer's state, or the encoder's output for the layer.
 LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer, std::uint32_t beside) {
   LayerCache found;
   const std::vector<KvLayerLayout>& layers = cache.layout().layers;
@@ -32,8 +32,8 @@ LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMe
   return found;
 }
 
-// A cache with the layout of another model would be read as nonsense. The layout is therefore checked before every pass, with a few
-// comparisons per layer.
+// Checks that the KV cache has the layout of this model; otherwise a pass would misinterpret its bytes. Called before every pass; costs a
+// few comparisons per layer.
 void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<const std::uint32_t> places, std::uint64_t state_bytes) {
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const KvLayerLayout& layer = layout.layers[i];
@@ -74,7 +74,7 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
   pass_.stored_experts = experts_.get();
   const bool is_long = !weights_.rope_long_factors.empty() && limits.positions > config.rope_original_context;
   const std::vector<float>& factors = is_long ? weights_.rope_long_factors : weights_.rope_factors;
-  // The served context decides which factors count, not the length of a request: a request's bits must not depend on its neighbours.
+  // The factors depend on the served context, not on the length of a request, so that a request's bits do not depend on other requests.
   for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
   for (float& weight : logit_norm_) weight /= config.logit_divisor;
   num_kv_layers_ = config.num_layers;
@@ -231,7 +231,7 @@ void Decoder::check_rows(std::span<const std::uint32_t> rows, std::size_t num_va
   for (const std::uint32_t row : rows) QUIRE_CHECK(row < pass_.rows, "each row is an output row of the last pass");
 }
 
-// Null `rows` stands for the first `count` rows.
+// Writes the normed hidden states of `rows`; null: of the first `count` rows.
 void Decoder::write_hidden(std::uint32_t count, const std::uint32_t* rows, std::span<float> hidden) {
   const std::size_t width = config_.hidden_size;
   pass_.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
@@ -240,7 +240,8 @@ void Decoder::write_hidden(std::uint32_t count, const std::uint32_t* rows, std::
   });
 }
 
-// Row i of the workspace's `input` was made from row rows[i] of the pass, or from row i if `rows` is null.
+// Adds the adapters' part of the logits. Row i of the workspace's `input` belongs to row rows[i] of the pass, or to row i if `rows` is
+// null.
 void Decoder::adapt_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
   const LoraRows& adapted = pass_.workspace.adapted;
   if (std::ranges::none_of(adapted.parts, [](const AdapterPart& part) { return part.adapter->head.any(); })) return;

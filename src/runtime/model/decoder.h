@@ -1,5 +1,5 @@
 #pragma once
-// The forward pass of a decoder over its layers, which are objects. It runs any architecture that ModelConfig can describe.
+// Runs the forward pass of a decoder over its layers, which are objects. Supports any architecture that ModelConfig can describe.
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,16 +17,16 @@
 
 namespace quire {
 
-// Owned by Model; runs one pass at a time. It holds weights and workspaces but no requests: everything about earlier tokens is in the KV
-// cache.
+// Owned by Model; runs one pass at a time. Has weights and workspaces but no state of requests: keys, values and states of earlier tokens
+// are in the KV cache.
 class Decoder {
  public:
   Decoder(const ModelConfig& config, DecoderWeights weights, const Kernels& kernels, ActivationMode mode, const WorkspaceLimits& limits,
           ThreadPool& pool);
 
-  // Behaves as Model::forward.
+  // Same contract as Model::forward().
   void forward(const BatchInput& input, KvCache& cache, const BlockTables& tables, const PassOutput& output, PassHooks* hooks);
-  // These two behave as the functions of Model.
+  // Same contract as the functions of these names in Model.
   void read_logits(std::span<const std::uint32_t> rows, std::span<float> logits);
   void read_hidden(std::span<const std::uint32_t> rows, std::span<float> hidden);
 
@@ -52,12 +52,12 @@ class Decoder {
   Pass pass_;
   std::vector<Layer> layers_;
   std::vector<LayerMemory> memories_;       // [layer]
-  std::vector<std::uint32_t> side_layers_;  // [layer]: layer of the KV layout that holds its state, or the encoder's output for it
+  std::vector<std::uint32_t> side_layers_;  // [layer]: layer of the KV layout with the layer's state or encoder output
   std::uint32_t num_kv_layers_ = 0;         // layers of the KV layout
   std::uint64_t state_bytes_ = 0;           // bytes of one layer's state
   std::vector<float> logit_norm_;           // the output norm, divided by the logits' divisor
   std::vector<float> frequencies_;
-  std::vector<float> window_frequencies_;  // empty: layers with a window use frequencies_
+  std::vector<float> window_frequencies_;  // empty: layers with a sliding window use frequencies_
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Runs the encoder. Called by the worker before the pass of the step that needs the input, on the thread that leads the step. The layers
-// are decoder layers, except that each row attends to all rows (bidirectional_attention_sublayer.cpp). A convolution is a matrix product: a
-// row and its neighbours lie next to each other in memory and form one input.
+// Runs the encoder. The worker calls it before the pass of the step that needs the input, on the thread that leads the step. The layers are
+// decoder layers, except that each row attends to all rows (bidirectional_attention_sublayer.cpp). A convolution is a matrix product: a row
+// and its neighbours are adjacent in memory and form one input.
 #include "runtime/model/encoder.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ void Encoder::encode(std::span<const float> features, Slot slot, KvCache& cache,
   for (std::uint32_t i = 0; i < num_layers_; ++i) write_cross_kv(i, kv_layer(cache, num_layers_ + i));
 }
 
-// Leaves the residual stream and its normed copy as a layer expects them.
+// Runs the convolutions. Writes the residual stream and its normed copy, as a layer expects them.
 void Encoder::convolve(std::span<const float> features) {
   const std::uint32_t width = pass_.shape.hidden_size, rows = pass_.rows;
   std::ranges::copy(features, features_.begin() + shape_.num_features);
@@ -81,7 +81,7 @@ void Encoder::convolve(std::span<const float> features) {
   });
 }
 
-// The last layer has already normed the stream.
+// Writes the keys and values of a decoder layer. The last encoder layer has already normed the stream.
 void Encoder::write_cross_kv(std::uint32_t layer, const PagedKvLayer& kv) {
   const CrossWeights& cross = weights_.layers[layer].cross;
   const std::uint32_t width = kv.num_kv_heads * kv.head_dim;

@@ -1,6 +1,5 @@
 #pragma once
-// The encoder of an encoder-decoder model. Its output is written to the KV cache as keys and values of every decoder layer, and is kept
-// nowhere else.
+// The encoder of an encoder-decoder model. Its output is written only to the KV cache, as keys and values of every decoder layer.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,14 +14,14 @@
 
 namespace quire {
 
-// Owned by Model; encodes one input at a time. The output depends on the input alone.
+// Owned by Model; encodes one input at a time. The output depends only on the input.
 class Encoder {
  public:
   // `weights` must outlive the encoder.
   Encoder(const ModelConfig& config, const DecoderWeights& weights, const Kernels& kernels, ActivationMode mode, ThreadPool& pool);
 
-  // features: [2 * num_positions][num_features]. Writes keys and values to the blocks of `slot` in the group of cross attention. Features
-  // of another size, or a slot without blocks for all positions, are broken invariants. Allocates nothing.
+  // Encodes `features`, [2 * num_positions][num_features]. Writes keys and values to the blocks of `slot` in the group of cross attention.
+  // Features of another size, or a slot without blocks for all positions, end the program. Allocates no memory.
   void encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables);
 
   [[nodiscard]] std::uint64_t workspace_bytes() const;
@@ -36,7 +35,7 @@ class Encoder {
   const DecoderWeights& weights_;
   std::vector<Layer> layers_;
   Pass pass_;
-  // Rows in the order of time, with an empty row before the first and after the last.
+  // Rows in temporal order, with a row of zeros before the first and after the last.
   std::vector<float> features_;     // [2 * num_positions + 2][num_features]
   std::vector<float> conv_output_;  // [2 * num_positions + 2][hidden_size]
   std::vector<std::int64_t> kv_slots_;

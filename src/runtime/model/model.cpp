@@ -1,5 +1,5 @@
-// A loaded model: the decoder and, if the model has them, the encoders of images and of audio. Made by the thread that builds the engine.
-// The worker then calls it, one pass at a time, on the thread that leads the step. Model only passes calls on to the decoder and the
+// A loaded model: the decoder and, if present, the encoders of images and of audio. The thread that creates the engine creates the model.
+// The worker then calls it, one pass at a time, on the thread that leads the step. Model only forwards calls to the decoder and the
 // encoders.
 #include "runtime/model/model.h"
 
@@ -85,7 +85,7 @@ class ModelLoader {
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
                                  options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
     Decoder decoder(file.config(), std::move(*weights), **kernels, *activations, limits, *options.pool);
-    // No image has more tokens than the served context.
+    // An image has at most as many tokens as the served context.
     if (info.pictures.tile_side == 0) info.pictures.tile_tokens = std::min(info.pictures.tile_tokens, positions);
     auto vision = load_vision_of(file, info, **kernels, options);
     if (!vision) return std::unexpected(std::move(vision.error()));
@@ -98,7 +98,7 @@ class ModelLoader {
   }
 
  private:
-  // Returns f32 if the model has no weights in integers, because only they read codes.
+  // Returns the activation mode to use: f32 if the model has no integer weights, because only products with integer weights use codes.
   static Result<ActivationMode> activations_of(const ModelInfo& info, ActivationMode asked) {
     const auto any = [&](auto is_one) { return std::ranges::any_of(info.held, is_one); };
     if (asked == ActivationMode::bf16)
@@ -108,7 +108,7 @@ class ModelLoader {
     return any([](const WeightFormatSummary& held) { return held.multiplies_integers; }) ? asked : ActivationMode::f32;
   }
 
-  // The encoder is null if the model has no vision encoder, or if images are not served.
+  // Loads the vision encoder. The encoder is null if the model has none, or if images are not supported.
   static Result<LoadedVision> load_vision_of(const ModelFile& file, const ModelInfo& info, const Kernels& kernels,
                                              const LoadOptions& options) {
     const std::optional<VisionConfig>& vision = file.config().vision;

@@ -1,6 +1,5 @@
-// Pre-norm layers over the patches of one image, and a merger of squares of patches. A unit is some rows of a product's inputs, some rows
-// of a head, or some windows. The result of a unit does not depend on the other units, so the bits equal the result of one computation of
-// the whole image.
+// Pre-norm layers over the patches of one image, and a merger of squares of patches. A unit of work is some rows of a product's inputs,
+// some rows of a head, or some windows. Units are independent, so the result has the same bits as one computation of the whole image.
 #include "runtime/model/qwen_vision_encoder.h"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kUnitScores = 1U << 19U;                // scores of one unit of attention
-constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20U;  // bytes of buffers that stay between two images
+constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20U;  // largest total size of buffers that are kept for the next image
 
 std::uint32_t parts_of(std::uint32_t count, std::uint32_t size) {
   return (count + size - 1) / size;
@@ -109,7 +108,7 @@ bool QwenVisionEncoder::is_full_attention(const Work& work) const {
   return c.window == 0 || std::ranges::find(c.full_attention_layers, work.layer) != c.full_attention_layers.end();
 }
 
-// Number of queries of a head in a unit of attention to all patches, and number of windows in a unit of attention to windows.
+// Number of queries per unit when a head attends to all patches, and number of windows per unit when patches attend within windows.
 namespace {
 
 std::uint32_t rows_of_unit(std::uint32_t num_patches, std::uint32_t num_threads) {
@@ -171,7 +170,7 @@ bool QwenVisionEncoder::step(VisionWork& kept, std::span<float> embeds) {
   return true;
 }
 
-// RMS norms have no bias.
+// Norms rows. A norm without a bias is an RMS norm.
 void QwenVisionEncoder::norm(const LayerNormWeights& weights, const float* x, std::uint32_t rows, float* y) {
   if (!weights.bias.empty()) return norm_rows(weights, x, rows, y);
   const std::uint32_t width = config().hidden_size;
@@ -181,8 +180,8 @@ void QwenVisionEncoder::norm(const LayerNormWeights& weights, const float* x, st
   });
 }
 
-// Values lie in the order of the convolution's weights: by colour, frame, row and column. With a separate matrix for each frame, there is
-// no order by frame. All frames of an image are the same.
+// Writes the pixel values of patches in the order of the convolution's weights: by colour, frame, row and column. With a separate matrix
+// per frame, the order is by colour, row and column. All frames of an image are the same.
 void QwenVisionEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t patch = c.patch_size, shuffle = c.shuffle, merged = shuffle * shuffle;
@@ -221,7 +220,7 @@ void QwenVisionEncoder::project(Work& work, std::uint32_t first, std::uint32_t c
   });
 }
 
-// Half of the pairs of a head rotate with the patch's row, and half with its column.
+// Applies the rotary embedding: half of the pairs of a head rotate by the patch's row, and half by its column.
 void QwenVisionEncoder::apply_rope(Work& work, std::uint32_t patch) const {
   const VisionConfig& c = config();
   const std::uint32_t merged = c.shuffle * c.shuffle, embed = work.embeds[patch / merged], within = patch % merged;
@@ -237,7 +236,7 @@ void QwenVisionEncoder::apply_rope(Work& work, std::uint32_t patch) const {
                  c.head_dim(), cosines.data(), sines.data());
 }
 
-// Lets rows [first, first + count) of a head attend to the packed keys and values. The result replaces the queries.
+// Attends from rows [first, first + count) of a head to the packed keys and values. The result replaces the queries.
 void QwenVisionEncoder::attend(Work& work, const PackedMatrix& keys, const PackedMatrix& values, std::uint32_t head, std::uint32_t first,
                                std::uint32_t count, std::uint32_t thread) {
   const std::uint32_t dim = config().head_dim(), seen = keys.rows;
@@ -307,7 +306,7 @@ void QwenVisionEncoder::mix(Work& work, std::uint32_t first, std::uint32_t count
   kernels().add(stream, input_.data(), count * c.hidden_size);
 }
 
-// The patches of an embedding are adjacent.
+// Computes embeddings from merged patches. The patches of an embedding are adjacent.
 void QwenVisionEncoder::connect(Work& work, std::uint32_t first, std::uint32_t count, std::span<float> embeds) {
   const VisionConfig& c = config();
   const std::uint32_t merged = c.shuffle * c.shuffle;

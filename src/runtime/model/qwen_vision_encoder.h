@@ -1,6 +1,6 @@
 #pragma once
-// The encoders of Qwen2-VL and Qwen2.5-VL: an image of any size is one tile. Patches rotate by their row and column. The patches of a
-// square that becomes one embedding are adjacent. In most layers of Qwen2.5-VL, patches attend only to their window.
+// The encoders of Qwen2-VL and Qwen2.5-VL. An image of any size is one tile. Rotary positions are the patch's row and column. The patches
+// of a square that is merged to one embedding are adjacent. In most layers of Qwen2.5-VL, patches attend only to their window.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,14 +11,14 @@
 
 namespace quire {
 
-// The encoder's order of embeddings: embeds[i] is the row-major index of its i-th embedding, and sizes[i] the number of embeddings of
+// The encoder's order of embeddings: embeds[i] is the row-major index of its i-th embedding, and sizes[i] the number of embeddings in
 // window i.
 struct WindowOrder {
   std::vector<std::uint32_t> embeds;
   std::vector<std::uint32_t> sizes;
 };
 
-// Returns the order for windows of `window` embeddings across and down; 0: there is one window.
+// Returns the order for windows of `window` x `window` embeddings; 0: one window for the whole image.
 [[nodiscard]] WindowOrder window_order(std::uint32_t rows, std::uint32_t columns, std::uint32_t window);
 
 class QwenVisionEncoder final : public VisionEncoder {

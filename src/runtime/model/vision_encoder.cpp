@@ -1,6 +1,6 @@
-// Shared parts of the encoders of images: runs, products on the pool, and the conversion of bytes to the processor's numbers. Called by the
-// worker (image_encoder.h) after a pass, or before a pass that needs an image immediately, with the pool. Numbers are rounded where
-// transformers' processors round them.
+// Shared parts of the image encoders: runs, products on the pool, and the conversion of bytes to the image processor's values. The worker
+// (image_encoder.h) calls them after a pass, or before a pass that needs an image immediately, with the pool. Values are rounded where
+// transformers' image processors round them.
 #include "runtime/model/vision_encoder.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// x / (1 + exp(-1.702 x))
+// Computes x / (1 + exp(-1.702 x)) in place.
 void quick_gelu(const Kernels& kernels, float* x, std::uint32_t count) {
   constexpr std::uint32_t kPart = 256;
   std::array<float, kPart> gate;
@@ -45,7 +45,7 @@ Activations floats_of(const float* x, std::size_t stride, std::uint32_t rows, st
 
 VisionEncoder::VisionEncoder(const VisionConfig& config, const ImageInfo& info, const Kernels& kernels, ThreadPool& pool)
     : config_(config), kernels_(kernels), pool_(pool) {
-  // Follows the processor's order of roundings: to f32 after the scaling, then at each further step.
+  // Rounds like the image processor: to f32 after the scaling, and after each further operation.
   for (std::size_t channel = 0; channel < colours_.size(); ++channel)
     for (std::size_t value = 0; value < colours_[channel].size(); ++value)
       colours_[channel][value] =
@@ -103,7 +103,7 @@ void VisionEncoder::activate(VisionActivation activation, float* values, std::ui
   });
 }
 
-// exp(x) is sigmoid(x) / sigmoid(-x), and the kernels have the sigmoid. A row of scores that contains NaN becomes NaN.
+// Uses exp(x) = sigmoid(x) / sigmoid(-x), because the kernels have the sigmoid. A row of scores that contains NaN becomes NaN.
 void VisionEncoder::softmax(float* scores, std::uint32_t count, float scale, float* scratch) const {
   float most = scores[0];
   for (std::uint32_t i = 1; i < count; ++i) most = std::max(most, scores[i]);

@@ -1,9 +1,8 @@
 #pragma once
-// Computes embeddings of images. A tile goes through the encoder in units of a few milliseconds, so that it can be computed between other
-// work.
+// Computes embeddings of images. A tile is encoded in units of a few milliseconds, which run between other work.
 //
-// The result of a tile depends on the tile alone. Weights and activations are floats, whatever mode the decoder has. A family with another
-// kind of encoder derives from VisionEncoder, and has a line in load_vision_encoder().
+// The result of a tile depends only on the tile. Weights and activations are floats in every activation mode. A new kind of encoder derives
+// from VisionEncoder and needs a line in load_vision_encoder().
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -20,10 +19,10 @@
 
 namespace quire {
 
-inline constexpr std::uint32_t kVisionUnitRows = 32;  // patches that go through products together
-inline constexpr std::uint32_t kVisionHeadRows = 16;  // rows of scores that a thread holds at a time
+inline constexpr std::uint32_t kVisionUnitRows = 32;  // number of patches per product
+inline constexpr std::uint32_t kVisionHeadRows = 16;  // number of rows of scores that a thread computes at a time
 
-// The matrices of a head: queries are multiplied with `keys`, and the weights of their scores with `values`.
+// The packed keys and values of a head: queries are multiplied with `keys`, and softmax weights with `values`.
 struct HeadMatrices {
   PackedMatrix keys, values;
 };
@@ -37,7 +36,7 @@ struct VisionTile {
   std::uint32_t width = 0, height = 0;
 };
 
-// The data of an encoder for a tile in progress.
+// Intermediate data of an encoder for a tile in progress.
 struct VisionWork {
   virtual ~VisionWork() = default;
 };
@@ -46,7 +45,7 @@ struct VisionWork {
 class VisionRun {
  public:
   [[nodiscard]] bool is_done() const { return is_done_; }
-  // [embedding][output_size], once is_done().
+  // Returns the embeddings, [embedding][output_size]; valid once is_done().
   [[nodiscard]] std::span<const float> embeds() const { return embeds_; }
   // Drops the tile in progress.
   void reset() { is_done_ = true; }
@@ -59,7 +58,7 @@ class VisionRun {
   std::vector<float> embeds_;
 };
 
-// Immutable except for its scratch memory: one thread at a time, with the pool.
+// Immutable except for its scratch memory. Used by one thread at a time, which uses the pool.
 class VisionEncoder {
  public:
   VisionEncoder(const VisionConfig& config, const ImageInfo& info, const Kernels& kernels, ThreadPool& pool);
@@ -67,17 +66,17 @@ class VisionEncoder {
 
   [[nodiscard]] const VisionConfig& config() const { return config_; }
   [[nodiscard]] virtual std::uint64_t weight_bytes() const = 0;
-  // Bytes of a run with the largest tile, and of the buffers that all runs share.
+  // Returns the size in bytes of a run with the largest tile, plus the buffers that all runs share.
   [[nodiscard]] virtual std::uint64_t workspace_bytes() const = 0;
 
-  // Begins a tile, which is copied. Its size is the config's (first overload) or is given with it (second).
+  // Begin a tile; the pixels are copied. The first overload takes a tile of the config's size.
   void begin(VisionRun& run, std::span<const std::uint8_t> tile) { begin(run, {tile, config_.image_size, config_.image_size}); }
   void begin(VisionRun& run, const VisionTile& tile);
-  // Runs one unit of the tile, unless it is done.
+  // Runs one unit of the tile. Has no effect if the tile is done.
   void advance(VisionRun& run);
 
  protected:
-  // Prepares the work (null at first) for a tile, and resizes `embeds` for the tile's embeddings.
+  // Prepares `work` (null before the first tile) for a tile, and resizes `embeds` for the tile's embeddings.
   virtual void start(std::unique_ptr<VisionWork>& work, const VisionTile& tile, std::vector<float>& embeds) = 0;
   // Runs one unit and writes to `embeds`. Returns true if it was the last unit.
   virtual bool step(VisionWork& work, std::span<float> embeds) = 0;
@@ -90,7 +89,7 @@ class VisionEncoder {
   void softmax(float* scores, std::uint32_t count, float scale, float* scratch) const;
   [[nodiscard]] const Kernels& kernels() const { return kernels_; }
   [[nodiscard]] ThreadPool& pool() const { return pool_; }
-  // Returns the encoder's input value for a byte of an image.
+  // Returns the normalised input value of a pixel byte.
   [[nodiscard]] float colour(std::size_t channel, std::uint8_t byte) const { return colours_[channel][byte]; }
   // Ensures that ones() has at least `count` values.
   void reserve_ones(std::size_t count);
@@ -105,7 +104,7 @@ class VisionEncoder {
   std::vector<float> ones_;
 };
 
-// The encoder of the config's family with its weights, and notes about caching these. Errors: as load_weights().
+// The encoder of the config's family with its weights, and notes about the cache of packed weights. Errors: as load_weights().
 struct LoadedVision {
   std::unique_ptr<VisionEncoder> encoder;
   std::vector<std::string> notes;

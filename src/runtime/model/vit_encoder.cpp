@@ -1,6 +1,5 @@
-// Pre-norm layers over all patches, and the connector that makes embeddings of their outputs. A unit is some rows of a product's inputs, or
-// a part of a head. The result of a unit does not depend on the other units, so the bits equal the result of one computation of the whole
-// tile.
+// Pre-norm layers over all patches, and the connector that turns their outputs into embeddings. A unit of work is some rows of a product's
+// inputs, or a part of a head. Units are independent, so the result has the same bits as one computation of the whole tile.
 #include "runtime/model/vit_encoder.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Returns the number of parts into which the queries of a head are split: a part takes some milliseconds.
+// Returns the number of parts into which the queries of a head are split, so that a part takes a few milliseconds.
 std::uint32_t head_parts(std::uint32_t patches) {
   return std::max(2U, patches / 256);
 }
@@ -94,15 +93,16 @@ bool VitEncoder::step(VisionWork& work, std::span<float> embeds) {
   return own.stage == Stage::done;
 }
 
-// Values lie in the order of the convolution's weights: by colour, row and column. The positions of patches are numbered one by one, as in
-// whole images. (transformers 4.57 shifts all but the first by one; its later versions, vLLM and the models' makers do not.)
+// Writes the pixel values of patches in the order of the convolution's weights: by colour, row and column. Patches are numbered
+// consecutively, as in whole images. (transformers 4.57 shifts all positions but the first by one; its later versions, vLLM and the models'
+// authors do not.)
 void VitEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t patch = c.patch_size, side = c.side(), image = c.image_size;
   const std::uint32_t ahead = c.class_token ? 1 : 0;
   pool().parallel_for(count, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::size_t i = begin; i < end; ++i) {
-      // The row of a class token is computed like the first patch, and then replaced.
+      // The row of a class token is computed like the first patch and replaced later.
       const std::size_t number = std::max<std::size_t>(first + i, ahead) - ahead;
       const std::size_t top = number / side * patch, left = number % side * patch;
       float* to = input_.data() + i * c.patch_values();
@@ -165,13 +165,13 @@ void VitEncoder::mix(Work& work, std::uint32_t first, std::uint32_t count) {
   kernels().add(stream, input_.data(), size);
 }
 
-// Collects the inputs of embeddings: `shuffle` rows and columns of patches each, row by row, and normed if there is a norm.
+// Collects the inputs of embeddings: `shuffle` rows and columns of patches each, row by row, normed if the encoder has a final norm.
 void VitEncoder::gather(const Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t width = c.hidden_size, shuffle = c.shuffle, side = c.side(), out_side = side / shuffle;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t number = first + i + c.num_skipped;
-    // Without shuffling, outputs are taken in order, including a class token.
+    // Without shuffling, outputs are used in order, including a class token.
     const std::size_t top = shuffle == 1 ? number : number / out_side * shuffle * side;
     const std::size_t left = shuffle == 1 ? 0 : number % out_side * shuffle;
     for (std::size_t y = 0; y < shuffle; ++y) {
@@ -185,7 +185,7 @@ void VitEncoder::gather(const Work& work, std::uint32_t first, std::uint32_t cou
   }
 }
 
-// Computes the mean of `shuffle` rows and columns of normed patches for each embedding, and norms it.
+// Computes for each embedding the mean of `shuffle` rows and columns of normed patches, and norms the mean.
 void VitEncoder::average(const Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t width = c.hidden_size, shuffle = c.shuffle, side = c.side(), out_side = side / shuffle;

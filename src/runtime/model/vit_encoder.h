@@ -1,5 +1,5 @@
 #pragma once
-// The towers of SigLIP and CLIP, for images of one size.
+// Encoders with the SigLIP and CLIP architectures, for images of one size.
 #include <cstdint>
 #include <memory>
 #include <span>

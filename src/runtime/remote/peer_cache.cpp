@@ -1,7 +1,7 @@
-// Asks other servers for blocks by offload key and loads them: the thread of the store, and how questions and loads reach a peer and
-// return. The thread blocks only in poll() and in host name resolution. It trusts nothing: an answer's MAC must match the secret and this
-// connection, and a block must match the offload key that the request's own tokens give. peer_cache_trust.cpp handles peers that misbehave.
-// The callbacks of jobs and questions run without the mutex.
+// The thread of `PeerCache`, and how questions and loads reach a peer and return. The thread blocks only in poll() and in host name
+// resolution. Received bytes are not trusted: an answer's MAC must match the secret and this connection, and a block must match the offload
+// key that this server computed from the request's tokens. peer_cache_trust.cpp handles peers that misbehave. The callbacks of jobs and
+// questions run without the mutex.
 #include "runtime/remote/peer_cache.h"
 
 #include <poll.h>
@@ -17,9 +17,9 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMaxFinds = 1024;  // question frames queued per peer
-constexpr int kFramesPerPeer = 8;        // frames handled per turn, before the next peer's turn
-constexpr int kCacheTick_ms = 10;        // while anything is in flight
-constexpr int kIdleTick_ms = 1000;       // while a connection is open
+constexpr int kFramesPerPeer = 8;        // frames of one peer that are handled before the next peer's frames
+constexpr int kCacheTick_ms = 10;        // poll() timeout while a question or load is in flight
+constexpr int kIdleTick_ms = 1000;       // poll() timeout while a connection is open
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void PeerCache::ask(std::vector<OffloadKey> names, std::function<bool()> is_want
   wake_.ring();
 }
 
-// This thread keeps its full share of the processors: requests wait for it, and it has little work.
+// This thread runs with normal priority: requests wait for it, and it uses little CPU time.
 void PeerCache::run() {
   for (;;) {
     {
@@ -80,7 +80,7 @@ void PeerCache::run() {
       send_requests(*peer, std::chrono::steady_clock::now());
       advance(*peer);
       check_timeouts(*peer, std::chrono::steady_clock::now());
-      // An answer may have made room to send more.
+      // After an answer, more requests may be in flight.
       send_requests(*peer, std::chrono::steady_clock::now());
     }
     const TimePoint now = std::chrono::steady_clock::now();
@@ -130,7 +130,7 @@ void PeerCache::take_lookups(TimePoint now) {
   for (Load& load : submitted) route(std::move(load), now);
 }
 
-// Asks all peers at the same time, because any of them may hold the blocks.
+// Sends the question to all available peers at the same time, because any peer may hold the blocks.
 void PeerCache::begin(const std::shared_ptr<Lookup>& question, TimePoint now) {
   question->until = now + steady_seconds(options_.lookup_timeout_s);
   question->has.resize(peers_.size());
@@ -146,7 +146,7 @@ void PeerCache::begin(const std::shared_ptr<Lookup>& question, TimePoint now) {
                              .is_waited_for = is_waited_for});
       question->num_left += is_waited_for ? 1 : 0;
     }
-    // A paused peer has one trial at a time.
+    // The next trial of a paused peer begins after this trial's time limit and another pause.
     if (peer->backoff_s > 0.0) peer->due = now + steady_seconds(options_.timeout_s + peer->backoff_s);
   }
   question->has_awaited_answer = question->num_left > 0;
@@ -164,7 +164,7 @@ void PeerCache::route(Load load, TimePoint now) {
   peer->jobs.push_back(std::move(load));
 }
 
-// Sends queued questions and loads to the peer, as far as its connections allow.
+// Sends as many queued questions and loads to the peer as its connections allow.
 void PeerCache::send_requests(Peer& peer, TimePoint now) {
   const auto is_open = [&](PeerClientConnection& connection, bool has_more, TimePoint& until) {
     if (!has_more) return false;
@@ -205,7 +205,7 @@ void PeerCache::advance(Peer& peer) {
     }
     const bool is_awaited = is_asking ? !peer.finds.empty() : !peer.jobs.empty();
     if (!connection->is_lost()) continue;
-    // Either side closes a connection that was idle for long. That is no failure if no answer is awaited.
+    // Either side closes a connection after a long idle time. This is a failure only if an answer is awaited.
     if (is_awaited) return pause(peer, connection->lost_reason());
     connection->close();
   }
@@ -233,7 +233,7 @@ bool PeerCache::handle_found(Peer& peer, const PeerFrame& frame) {
   return true;
 }
 
-// Blocks arrive in the order in which they were requested.
+// Handles a received block. Blocks arrive in the order of their requests.
 bool PeerCache::handle_block(Peer& peer, const PeerFrame& frame) {
   if (peer.num_taken == 0) {
     pause(peer, "it sent more than was requested");
@@ -269,7 +269,8 @@ void PeerCache::count_answer(const std::shared_ptr<Lookup>& question) {
   if (--question->num_left == 0) finish(question);
 }
 
-// A block is loaded from the peer that holds most of the requested blocks, because requests need the blocks together.
+// Ends the question. Of the peers that hold a block, the block is loaded from the one that holds most of the question's blocks, because a
+// request needs its blocks together.
 void PeerCache::finish(const std::shared_ptr<Lookup>& question) {
   if (std::exchange(question->is_over, true)) return;
   std::erase(open_, question);

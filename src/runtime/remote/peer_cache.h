@@ -1,15 +1,15 @@
 #pragma once
-// Blocks of other servers as a `SharedStore` (shared_store.h). A private thread asks the peers which offload keys they hold, loads blocks
-// from them and verifies each block (peer_wire.h). The store keeps no blocks itself. The engine's threads call it and never wait for it;
-// the private thread runs the callbacks.
+// Gives access to the blocks of other servers (peers) as a `SharedStore` (shared_store.h). A private thread asks the peers which offload
+// keys they hold, loads blocks from the peers and verifies each block (peer_wire.h). The store itself keeps no blocks. The engine's threads
+// call it and never wait for it; the private thread runs the callbacks. In the code, a question is one ask() and its messages to the peers.
 //
-// States of a peer, and what moves it:
+// States of a peer, and the events that change them:
 //   in use    -> paused    its connection is lost or stalls, a block does not verify, or its model or secret differs
-//   paused    -> on trial  a question after the pause is over: it is sent, but the question does not wait for the answer
-//   on trial  -> in use    it answers
-//   on trial  -> paused    it does not answer: the pause doubles. It also doubles each time a block does not verify, until the peer
+//   paused    -> on trial  the first question after the pause: it is sent to the peer, but does not wait for the peer's answer
+//   on trial  -> in use    the peer answers
+//   on trial  -> paused    the peer does not answer: the pause doubles. It also doubles after each corrupted block, until the peer
 //                          sends a valid block
-//   any       -> self      it reports this server's engine id: it is never asked again
+//   any       -> self      the peer reports this server's engine id: it is never asked again
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -36,9 +36,9 @@ struct PeerCacheOptions {
   std::vector<std::byte> secret;  // empty: all peers are on this machine
   TierFingerprint fingerprint{};
   std::string engine_id;                   // id of this server
-  std::uint32_t num_places = 0;            // slot numbers that jobs may carry; they have no meaning here
+  std::uint32_t num_places = 0;            // upper bound of the slot numbers in jobs; the store ignores these numbers
   std::vector<std::uint64_t> group_bytes;  // bytes of a block, by cache group
-  // Seconds after which a question ends with the answers received so far.
+  // Time limit of a question in seconds. Afterwards the question ends with the answers received so far.
   double lookup_timeout_s = 0.15;
   // A peer counts as stalled after `timeout_s` without a whole block or another answer, or when it is slower than `min_bytes_per_s`.
   double timeout_s = 1.2, min_bytes_per_s = 4e6;
@@ -48,9 +48,9 @@ struct PeerCacheOptions {
 // Any thread may call the public functions.
 class PeerCache final : public SharedStore {
  public:
-  // `server` gives this server's blocks to peers and lives as long as this object. Null: no blocks are given.
+  // `server` gives this server's blocks to peers and lives as long as this object. Null: this server gives no blocks.
   explicit PeerCache(PeerCacheOptions options, std::unique_ptr<PeerServer> server = nullptr);
-  // Gives up all open loads.
+  // Cancels all open loads.
   ~PeerCache() override;
   PeerCache(const PeerCache&) = delete;
   PeerCache& operator=(const PeerCache&) = delete;
@@ -92,7 +92,8 @@ class PeerCache final : public SharedStore {
   bool handle_block(Peer& peer, const PeerFrame& frame);
   void handle_welcome(Peer& peer, const std::string& engine_id);
   void check_timeouts(Peer& peer, TimePoint now);
-  // `of_first` is the outcome of the load that the peer was answering; the other loads fail. A block that does not verify is `refused`.
+  // Closes the connections to the peer and pauses it. `of_first` is the outcome of the load that the peer was answering; `refused` if a
+  // block did not verify. All other loads from the peer fail.
   void pause(Peer& peer, std::string_view why, TierOutcome of_first = TierOutcome::failed);
   void drop(Peer& peer, TierOutcome first, TierOutcome rest);
   void count_answer(const std::shared_ptr<Lookup>& question);
@@ -112,7 +113,8 @@ class PeerCache final : public SharedStore {
   PeerFrameCodec codec_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::shared_ptr<Lookup>> open_;  // ordered by deadline
-  // The peer that holds each block, by offload key, from recent answers: at least `num_places` and at most twice as many.
+  // The peer that holds each block, by offload key, from recent answers. The two maps have at least the last `num_places` keys and at most
+  // twice as many.
   Holders holders_, previous_holders_;
 
   mutable std::mutex mutex_;

@@ -1,6 +1,6 @@
 #pragma once
-// State of a question, a load and a peer of `PeerCache` (peer_cache.h). Only the files that define its members include this header. The
-// store's thread owns all of it after it has taken it from the queues.
+// State of a question, a load and a peer of `PeerCache` (peer_cache.h). Only the files that define members of `PeerCache` include this
+// header. After the store's thread has taken an object from the queues, only this thread uses it.
 #include <deque>
 #include <functional>
 #include <memory>
@@ -19,7 +19,7 @@ struct PeerCache::Lookup {
   std::function<void(const Answer&)> over;
   bool is_probe = false;  // asks for an empty offload key, to see whether any peer answers
   TimePoint until;
-  std::vector<std::vector<bool>> has;  // by peer and offload key; empty: the peer has not answered
+  std::vector<std::vector<bool>> has;  // by peer and offload key; empty if the peer has not answered
   std::size_t num_left = 0;            // frames that still need an answer
   bool has_awaited_answer = false, was_answered = false,
        is_over = false;  // `has_awaited_answer`: an answer was awaited; `was_answered`: by any peer
@@ -48,17 +48,17 @@ struct PeerCache::Peer {
   const std::size_t index;
   const std::string name;
   PeerClientConnection asks, loads;
-  std::deque<FindRequest> finds;  // the first `num_sent` are sent
+  std::deque<FindRequest> finds;  // the first `num_sent` have been sent
   std::size_t num_sent = 0;
-  std::deque<Load> jobs;  // the first `num_taken` are requested
+  std::deque<Load> jobs;  // the first `num_taken` have been requested
   std::size_t num_taken = 0;
   std::uint64_t queued_bytes = 0;
   std::uint32_t next_find = 0, next_take = 0, next_block = 0;  // sequence numbers, per connection
   TimePoint asks_deadline{}, loads_deadline{};                 // deadlines for the next answer
   TimePoint asks_last_used{}, loads_last_used{};
   double backoff_s = 0.0;           // 0: in use
-  double last_backoff_s = 0.0;      // the next pause is twice as long; 0: the peer has behaved since
-  bool has_sent_corrupted = false;  // it sent a block that did not verify, and no valid block since
+  double last_backoff_s = 0.0;      // the next pause is twice as long; 0 after a valid answer or block
+  bool has_sent_corrupted = false;  // the peer's last block did not verify
   TimePoint due{};                  // end of the pause
   bool is_self = false;
 

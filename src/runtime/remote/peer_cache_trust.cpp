@@ -1,4 +1,4 @@
-// Handles a peer that misbehaves, and the questions and loads that wait for it. Runs on the store's thread, except for the public
+// Handles a peer that misbehaves, and the questions and loads that wait for the peer. Runs on the store's thread, except for the public
 // functions.
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 namespace quire {
 namespace {
 
-constexpr double kIdle_s = 30.0;                                 // an idle connection is closed; half of the other side's limit
-constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 31U;  // per connection; no sequence number is used twice
+constexpr double kIdle_s = 30.0;                                 // idle connections are closed after this time, half of the server's limit
+constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 31U;  // per connection, so that no sequence number is used twice
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void PeerCache::check_timeouts(Peer& peer, TimePoint now) {
   if (peer.jobs.empty() && (is_worn || now > peer.loads_last_used + steady_seconds(kIdle_s))) peer.loads.close(), peer.next_take = 0;
 }
 
-// Blocks that are awaited from this peer are computed instead.
+// Closes the connections to the peer. The engine computes the blocks that were awaited from the peer.
 void PeerCache::pause(Peer& peer, std::string_view why, TierOutcome of_first) {
   {
     const std::lock_guard lock(mutex_);
@@ -77,8 +77,8 @@ void PeerCache::end(const Load& load, TierOutcome outcome) {
   load.job.over(outcome);
 }
 
-// Recently moved blocks may have another holder by now, or none, so their loads may end as `absent`. The question shows whether any peer
-// answers.
+// Sends a probe question as well as loads of recently moved blocks. The loads may end as `absent`, because the blocks may have moved or
+// were evicted; the question shows whether any peer answers.
 void PeerCache::probe_loads() {
   auto question = std::make_shared<Lookup>();
   question->names.resize(1);

@@ -26,7 +26,7 @@ std::optional<PeerFrame> PeerClientConnection::advance(PeerFrameCodec& codec) {
   if (state_ == State::closed || !why_.empty()) return std::nullopt;
   for (;;) {
     const bool is_there = link_->advance();
-    // A frame that arrived before the connection was lost still counts.
+    // A frame that arrived before the connection was lost is still returned.
     const std::optional<PeerFrame> frame = link_->next();
     if (!frame && !is_there && why_.empty() && !link_->is_lost()) why_ = "it closed the connection";
     if (!frame) return std::nullopt;

@@ -1,11 +1,11 @@
 #pragma once
-// A connection to a server that gives blocks by offload key: opened when it is needed, greeted, and closed by its owner when it has been
-// idle for a while (peer_wire.h). One thread uses and polls it.
+// A client's connection to a server that gives blocks by offload key (peer_wire.h). The owner opens the connection when it is needed and
+// closes it after it was idle for a while. One thread uses and polls the connection.
 //
 // States, and what moves it:
 //   closed   -> greeting  open()
 //   greeting -> open      advance(): the other side has proved that it has the secret
-//   any      -> closed    close(): its caller knows which questions and loads were open
+//   any      -> closed    close(); the caller must handle the open questions and loads
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ class PeerClientConnection {
   enum class State : std::uint8_t { closed, greeting, open };
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // `max_payload`: bytes of the largest payload that may arrive.
+  // `max_payload`: size in bytes of the largest payload that the server may send.
   PeerClientConnection(RemoteAddress address, const TierFingerprint& fingerprint, std::size_t max_payload)
       : address_(std::move(address)), fingerprint_(fingerprint), max_payload_(max_payload) {}
 
@@ -32,7 +32,7 @@ class PeerClientConnection {
   // Writes and reads as much as possible without waiting. Returns the next frame after the greeting, valid until the next call; nullopt:
   // there is no frame yet, or the connection is lost.
   std::optional<PeerFrame> advance(PeerFrameCodec& codec);
-  // Returns whether the other side is gone or cannot be understood.
+  // Returns whether the server has closed the connection or sent an invalid message.
   [[nodiscard]] bool is_lost() const { return state_ != State::closed && (!why_.empty() || link_->is_lost()); }
   [[nodiscard]] std::string lost_reason() const { return why_.empty() ? link_->lost_reason() : why_; }
 

@@ -1,7 +1,7 @@
-// Fetches a request's blocks from the server that computed its prompt. The thread blocks only in poll() and in host name resolution. It
-// trusts nothing: it passes a block on only if the block's MAC matches the secret, this connection, and the offload key that the request's
-// own tokens give. A block that does not verify ends the connection, and the missing blocks are computed. Callbacks of jobs run without the
-// mutex.
+// Fetches a request's blocks from the server that computed its prompt. The thread blocks only in poll() and in host name resolution.
+// Received bytes are not trusted: a block is passed on only if its MAC matches the secret, this connection, and the offload key that this
+// server computed from the request's tokens. A block that does not verify ends the connection, and the engine computes the missing blocks.
+// Callbacks of jobs run without the mutex.
 #include "runtime/remote/peer_fetcher.h"
 
 #include <fmt/format.h>
@@ -22,17 +22,17 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMaxPeerConnections = 8;
-// Limit for fetches that only notify a producer. Further notices are dropped, and those leases expire.
+// Maximum number of fetches that only notify a producer. Further notices are dropped, and the producer's leases expire.
 constexpr std::size_t kMaxPeerNotices = 1024;
-constexpr int kFramesPerTurn = 8;  // frames per turn of one producer
-constexpr int kFetchTick_ms = 20;  // while anything is in flight
+constexpr int kFramesPerTurn = 8;  // frames of one producer that are handled before the next producer's frames
+constexpr int kFetchTick_ms = 20;  // poll() timeout while a fetch is in flight
 
 }  // namespace
 
 struct PeerFetcher::PeerFetch {
   PeerKind kind = PeerKind::read;  // `read`, `done` or `renew`
   std::uint64_t ticket = 0;        // for `read`
-  TimePoint due{};                 // the fetch must be in flight by then
+  TimePoint due{};                 // deadline for the start of the fetch
   PeerSource source;
   std::uint32_t first = 0;
   std::vector<std::optional<TierJob>> jobs;
@@ -48,7 +48,7 @@ struct PeerFetcher::Link {
   PeerSession session;
   TimePoint until, end;  // deadlines for the next frame and for all frames
   bool is_accepted = false, has_sent_done = false, is_over = false;
-  bool can_release = true;  // the other side is the producer, or may be
+  bool can_release = true;  // false if the other side is known not to be the producer
 };
 
 PeerFetcher::PeerFetcher(PeerFetcherOptions options) : options_(std::move(options)), codec_(options_.secret) {
@@ -115,7 +115,7 @@ void PeerFetcher::renew(PeerSource source) {
   put(PeerKind::renew, std::move(source));
 }
 
-// The caller holds the mutex.
+// Queues a notice to a producer. The caller holds the mutex.
 void PeerFetcher::put(PeerKind kind, PeerSource source) {
   if (num_pending_notices_ >= kMaxPeerNotices) return;
   ++num_pending_notices_;
@@ -136,7 +136,7 @@ std::size_t PeerFetcher::num_open() const {
   return open_.size() + num_pending_notices_;
 }
 
-// This thread keeps its full share of the processors: requests wait for it, and it has little work.
+// This thread runs with normal priority: requests wait for it, and it uses little CPU time.
 void PeerFetcher::run() {
   for (;;) {
     {
@@ -157,7 +157,7 @@ void PeerFetcher::start_pending() {
     {
       const std::lock_guard lock(mutex_);
       if (waiting_.empty()) return;
-      // Errands with blocks go first: requests wait for blocks, but nothing waits for a notice.
+      // Fetches of blocks go first: requests wait for blocks, but nothing waits for a notice.
       const auto first = std::ranges::find(waiting_, PeerKind::read, [](const auto& one) { return one->kind; });
       const auto next = first == waiting_.end() ? waiting_.begin() : first;
       fetch = *next;
@@ -218,7 +218,7 @@ void PeerFetcher::advance(Link& link) {
   }
 }
 
-// Returns whether more frames may follow.
+// Handles one frame. Returns whether more frames may follow.
 bool PeerFetcher::take_frame(Link& link, const PeerFrame& frame) {
   PeerFetch& fetch = *link.fetch;
   link.until = std::chrono::steady_clock::now() + steady_seconds(options_.timeout_s);
@@ -283,11 +283,11 @@ void PeerFetcher::request_release(Link& link) {
                      {.request_id = link.fetch->source.request_id});
 }
 
-// Blocks that have not arrived by now are computed.
+// Ends a fetch whose connection was lost. The engine computes the blocks that have not arrived.
 void PeerFetcher::lose(Link& link, std::string_view why) {
   PeerFetch& fetch = *link.fetch;
   const bool is_told = link.has_sent_done || !link.can_release;
-  // The problem is recorded first, so that a caller that sees the failure also finds the reason.
+  // Sets the problem before the jobs end, so that a caller that sees the failure also finds the reason.
   if (!why.empty()) {
     const std::lock_guard lock(mutex_);
     stats_.problem = fmt::format("{}:{}: {}", fetch.source.host, fetch.source.port, why);
@@ -308,7 +308,7 @@ void PeerFetcher::finish(Link& link) {
 }
 
 void PeerFetcher::end_jobs(PeerFetch& fetch, TierOutcome outcome) {
-  // Failures are counted first, so that a caller that sees the jobs end also finds them counted.
+  // Counts failures before the jobs end, so that a caller that sees the end also finds the count.
   if (outcome == TierOutcome::failed) {
     const std::lock_guard lock(mutex_);
     stats_.num_failed += static_cast<std::uint64_t>(std::ranges::count_if(fetch.jobs, [](const auto& job) { return job.has_value(); }));

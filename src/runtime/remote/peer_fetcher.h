@@ -1,13 +1,13 @@
 #pragma once
-// Consumer side of blocks that come from another server: a private thread asks for them, verifies each block and passes it on
-// (peer_wire.h). Each request is one fetch with a separate connection.
+// Fetches blocks from other servers: a private thread requests blocks, verifies each block and passes it on (peer_wire.h). Each request is
+// one fetch with a separate connection.
 //
-// States of a fetch, and what moves it:
-//   announced  expect(): its jobs follow                                          the caller
-//   waits      all jobs were added; or release() or renew(), which have no jobs   add()
-//   in flight  it has a connection                                                the thread, at most kMaxPeerConnections at a time
-//   over       each job's `over` was called once                                  the thread (served, failed or too late), or cancel()
-// In every case the producer is notified once that it may free the blocks, if it can be reached.
+// States of a fetch, and what moves the fetch to the state:
+//   announced  expect(): the jobs follow                                         the caller
+//   waits      all jobs were added; or release() or renew(), which have no jobs  add()
+//   in flight  the fetch has a connection                                        the thread, at most kMaxPeerConnections at a time
+//   over       each job's `over` was called once                                 the thread (served, failed or too late), or cancel()
+// In each case the fetcher notifies the producer once that the blocks may be freed, if the producer can be reached.
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -35,23 +35,23 @@ struct PeerSource {
 };
 
 struct PeerFetcherOptions {
-  std::vector<std::byte> secret;  // empty: only servers on this machine are asked
+  std::vector<std::byte> secret;  // empty: blocks are fetched only from servers on this machine
   TierFingerprint fingerprint{};
   std::uint64_t block_bytes = 0;  // bytes of the largest block
   // Longest time in seconds without a whole block or another answer.
   double timeout_s = 1.5;
-  // A fetch that is slower than this on average counts as stalled.
+  // A fetch with a lower average speed counts as stalled.
   double min_bytes_per_s = 4e6;
 };
 
 // Totals since the start.
 struct PeerFetcherStats {
   std::uint64_t num_loaded = 0, bytes_loaded = 0;  // blocks and their bytes
-  std::uint64_t num_refused = 0, num_failed = 0;   // blocks that did not verify; blocks that did not arrive
+  std::uint64_t num_refused = 0, num_failed = 0;   // corrupted blocks; blocks that did not arrive
   std::string problem;
 };
 
-// Any thread may call the functions, except the destructor. None of them waits.
+// Any thread may call the functions, except the destructor. No function waits for the network.
 class PeerFetcher {
  public:
   explicit PeerFetcher(PeerFetcherOptions options);
@@ -60,8 +60,8 @@ class PeerFetcher {
   PeerFetcher(const PeerFetcher&) = delete;
   PeerFetcher& operator=(const PeerFetcher&) = delete;
 
-  // Announces `num_blocks` blocks of the request, from block `first` on; add() brings their jobs. `ticket` is the caller's id of the
-  // fetch, used once.
+  // Announces the blocks [first, first + num_blocks) of the request. add() passes the job of each block. `ticket` is the caller's id of the
+  // fetch; each ticket is used once.
   void expect(std::uint64_t ticket, PeerSource source, std::uint32_t first, std::uint32_t num_blocks);
   void add(std::uint64_t ticket, std::uint32_t index, TierJob job);
   void cancel(std::uint64_t ticket);

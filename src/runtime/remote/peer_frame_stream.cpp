@@ -22,7 +22,7 @@ bool PeerFrameStream::write() {
   return true;
 }
 
-// The buffer may be full while a whole frame waits to be taken; the rest then stays in the socket.
+// Reads bytes into the parser's buffer. If the buffer is full because a whole frame was not taken yet, the bytes stay in the socket.
 bool PeerFrameStream::read() {
   const std::span<std::byte> room = frames_.room();
   if (room.empty()) return true;

@@ -1,5 +1,5 @@
 #pragma once
-// One connection between two servers (peer_wire.h), for either side: frames in and frames out. One thread uses and polls it.
+// Sends and receives frames (peer_wire.h) on one connection between two servers; both sides use it. One thread uses and polls the stream.
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -16,7 +16,7 @@ class PeerFrameStream {
  public:
   PeerFrameStream(std::unique_ptr<NetStream> stream, std::size_t max_payload) : stream_(std::move(stream)), frames_(max_payload) {}
 
-  // Frames to send are appended to this buffer, which keeps them until they are written.
+  // Returns the output buffer: callers append frames, which stay in the buffer until they are written.
   [[nodiscard]] std::vector<std::byte>& out() { return out_; }
   [[nodiscard]] bool has_output() const { return out_at_ < out_.size(); }
   // Writes and reads as much as possible without waiting. Returns false if the connection is lost.
@@ -24,11 +24,11 @@ class PeerFrameStream {
   // Returns the next frame, valid until advance().
   std::optional<PeerFrame> next() { return frames_.next(); }
 
-  // Returns whether the other side is gone or sends invalid frames.
+  // Returns whether the other side has closed the connection or sent an invalid frame.
   [[nodiscard]] bool is_lost() const { return is_lost_ || frames_.is_broken(); }
   [[nodiscard]] std::string lost_reason() const { return frames_.is_broken() ? "it sent an invalid message" : stream_->lost_reason(); }
   [[nodiscard]] int descriptor() const { return stream_->descriptor(); }
-  // `has_more`: more output follows as soon as the present output is written.
+  // `has_more`: the caller appends more output as soon as the buffer is written.
   [[nodiscard]] short events(bool has_more = false) const { return stream_->events(has_more || has_output()); }
 
  private:

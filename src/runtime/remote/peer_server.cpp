@@ -1,6 +1,6 @@
-// Gives the blocks of requests to the servers that continue the requests. One thread accepts, reads and writes; input never makes it wait
-// or use more than one frame of memory per connection. A consumer's request is handled only after its MAC is verified. The mutex is not
-// held while a block is copied, sealed or sent, or while a job's `over` runs.
+// Serves the blocks of requests to the servers that continue the requests. One thread accepts, reads and writes. It never waits for input,
+// and uses memory for at most one received frame per connection. A request is handled only after its MAC is verified. The mutex is not held
+// while a block is copied, sealed or sent, or while a job's `over` runs.
 #include "runtime/remote/peer_server.h"
 
 #include <fmt/format.h>
@@ -24,12 +24,12 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMaxPeerClients = 64;
-constexpr int kPeerBacklog = 1024;       // if it is full, connecting takes a second longer
-constexpr int kAcceptsPerTurn = 16;      // per turn; accepted clients then have their turn and can prove the secret
+constexpr int kPeerBacklog = 1024;       // if the backlog is full, connecting takes a second longer
+constexpr int kAcceptsPerTurn = 16;      // accepted connections per turn, so that each client can prove the secret soon
 constexpr int kBlocksPerTurn = 8;        // blocks per turn of one consumer
 constexpr int kRequestsPerTurn = 64;     // requests per turn of one consumer
-constexpr double kIdleTimeout_s = 60.0;  // between two questions by offload key
-constexpr int kPeerTick_ms = 50;         // while a lease or a connection may expire
+constexpr double kIdleTimeout_s = 60.0;  // longest time between two requests by offload key
+constexpr int kPeerTick_ms = 50;         // poll() timeout while there is a lease or a connection
 
 std::string system_problem() {
   return std::generic_category().message(errno);
@@ -106,7 +106,7 @@ void PeerServer::open_lease(std::uint64_t ticket, std::string request_id, std::v
   const bool is_new = tickets_.emplace(lease->request_id, ticket).second && leases_.emplace(ticket, lease).second;
   QUIRE_CHECK(is_new, "a ticket or request id has at most one lease");
   ++stats_.num_leases;
-  wake_.ring();  // the thread may wait without a limit while it has no lease
+  wake_.ring();  // without a lease, the thread waits without a time limit
 }
 
 void PeerServer::keep(std::uint64_t ticket, std::uint32_t index, TierJob job) {
@@ -135,7 +135,7 @@ void PeerServer::end(std::uint64_t ticket) {
     lease->is_over = true;
   }
   wake_.ring();
-  // At most one copy is in progress, and no other copy begins.
+  // Waits for the copy in progress, if any; no other copy begins.
   const std::lock_guard copying(lease->copying);
 }
 
@@ -155,7 +155,7 @@ PeerServerStats PeerServer::stats() const {
   return stats;
 }
 
-// This thread keeps its full share of the processors: requests of other servers wait for it, and it has little work.
+// This thread runs with normal priority: requests of other servers wait for it, and it uses little CPU time.
 void PeerServer::run() {
   for (;;) {
     {
@@ -195,7 +195,7 @@ void PeerServer::accept_some() {
     if (descriptor < 0) return;
     auto client = std::make_unique<Client>(descriptor);
     client->until = std::chrono::steady_clock::now() + steady_seconds(std::min(options_.handshake_s, options_.timeout_s));
-    // The client is notified if the socket has room for the frame now.
+    // refuse() reaches the client only if the socket has room for the frame now.
     if (clients_.size() >= kMaxPeerClients && !make_room()) {
       refuse(*client, PeerCloseReason::busy);
       client->link.advance();
@@ -205,8 +205,8 @@ void PeerServer::accept_some() {
   }
 }
 
-// Unverified clients cost only a connection each, so they alone could take all slots. Removes the oldest unverified client, first among
-// clients that have not shown that they know the model. `clients_` is in order of arrival.
+// Removes the oldest unverified client, so that unverified connections cannot occupy all connection slots. Prefers clients that have not
+// sent a valid hello, which requires the model's fingerprint. `clients_` is in order of arrival.
 bool PeerServer::make_room() {
   for (const bool is_greeted : {false, true}) {
     const auto found = std::ranges::find_if(
@@ -219,7 +219,7 @@ bool PeerServer::make_room() {
   return false;
 }
 
-// Returns whether the connection stays open.
+// Handles the client's output and input for one turn. Returns false if the connection must be closed.
 bool PeerServer::serve(Client& client) {
   client.has_more = false;
   for (int num_blocks = 0, num_frames = 0;;) {
@@ -243,7 +243,7 @@ bool PeerServer::serve(Client& client) {
     if (!frame) return !client.link.is_lost();
     client.has_more = ++num_frames == kRequestsPerTurn;
     if (!take_frame(client, *frame)) return false;
-    // The handshake deadline stays until the client is verified.
+    // The handshake deadline applies until the client is verified.
     if (client.is_verified) client.until = now + steady_seconds(options_.timeout_s);
     if (client.has_more) return true;
   }
@@ -260,7 +260,7 @@ void PeerServer::send_next(Client& client) {
     {
       const std::lock_guard lock(mutex_);
       is_there = !lease->is_over;
-      // The job does not change until this thread ends the lease.
+      // Only this thread ends the lease, so the job stays valid.
       const std::optional<TierJob>& job = lease->jobs[client.next_block];
       kept = job ? &*job : nullptr;
       lease->was_served = true;
@@ -284,7 +284,7 @@ void PeerServer::send_next(Client& client) {
   if (++client.next_block == client.end_block) client.lease = nullptr;
 }
 
-// Returns false if the connection must be closed.
+// Handles one frame. Returns false if the connection must be closed.
 bool PeerServer::take_frame(Client& client, const PeerFrame& frame) {
   if (!client.is_greeted) return handle_hello(client, frame);
   return frame.kind == PeerKind::find || frame.kind == PeerKind::take ? handle_keys(client, frame) : answer(client, frame);
@@ -338,7 +338,7 @@ bool PeerServer::refuse(Client& client, PeerCloseReason reason) {
   return true;
 }
 
-// Ends leases that have expired or were marked as over, or all of them. Called on the server's thread.
+// Ends leases that have expired or are marked as over; with `all`, ends all leases. Called on the server's thread.
 void PeerServer::end_leases(bool all) {
   std::vector<std::shared_ptr<Lease>> over;
   std::vector<TierJob> late;

@@ -1,11 +1,11 @@
 #pragma once
-// Gives blocks to other servers, on a private thread (peer_wire.h). Any client that has the secret gets blocks of a `PeerBlockSource` by
-// offload key (peer_block_source.h). Blocks of a request that has ended here are kept by a lease for the client that asks for them. Their
-// bytes stay in the KV cache and are copied when they are sent.
+// Serves blocks to other servers, on a private thread (peer_wire.h). Clients with the secret get blocks of a `PeerBlockSource` by offload
+// key (peer_block_source.h). The blocks of a request that has ended here are kept by a lease, until its consumer has fetched them. The
+// bytes of a leased block stay in the KV cache and are copied when the block is sent.
 //
-// States of a lease, and what moves it:
-//   (none)    -> promised  open_lease(): its request has ended, and a notified consumer may ask immediately
-//   promised  -> kept      keep() of its last block: a plan that stores the blocks has been made
+// States of a lease, and the events that change them:
+//   (none)    -> promised  open_lease(): the request has ended; a notified consumer may ask immediately
+//   promised  -> kept      keep() of the last block: a plan with the stores of the blocks has been made
 //   any       -> over      the consumer is done, the lease expires, end(), or the destructor: each block's `over` is called
 #include <atomic>
 #include <chrono>
@@ -29,15 +29,15 @@
 namespace quire {
 
 struct PeerServerOptions {
-  std::string host;  // an address of this machine
+  std::string host;  // address of this machine to listen on
   std::uint16_t port = 0;
   std::vector<std::byte> secret;  // empty: any client may ask
   TierFingerprint fingerprint{};
   std::string engine_id;
   double lease_s = 60.0;
   std::shared_ptr<PeerBlockSource> block_source = {};  // null: no blocks are given by offload key
-  double timeout_s = 5.0;                              // with a consumer that neither reads nor sends
-  double handshake_s = 2.0;                            // from the connection to the first request with the right secret
+  double timeout_s = 5.0;                              // time limit for a consumer that neither reads nor sends
+  double handshake_s = 2.0;                            // time limit from the connection to the first request with the right secret
 };
 
 // Totals since the start, except `num_open_leases`.
@@ -46,10 +46,10 @@ struct PeerServerStats {
   std::uint64_t num_leases = 0, num_expired_leases = 0;
   std::uint64_t num_sent = 0, bytes_sent = 0;  // blocks and their bytes
   std::uint64_t num_refused = 0;               // connections that were refused
-  std::uint64_t num_evicted_clients = 0;       // unverified connections that were closed to make room
+  std::uint64_t num_evicted_clients = 0;       // unverified connections that were closed for new ones
 };
 
-// Any thread may call the functions, except the destructor. None of them waits for the network.
+// Any thread may call the functions, except the destructor. No function waits for the network.
 class PeerServer {
  public:
   // Returns an error on `kv_host` or `kv_port` if it cannot listen there.
@@ -60,20 +60,21 @@ class PeerServer {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
-  // A block that can be sent before keep(): its bytes are valid, and the caller of open_lease() knows for how long.
+  // A block that can be sent before keep(). The caller of open_lease() ensures that the bytes stay valid until keep() or end() returns.
   struct Block {
     OffloadKey name;
     std::uint32_t bytes = 0;
     std::function<bool(std::span<std::byte> bytes)> copy;
   };
-  // `ticket` is the caller's id of the lease, used once; consumers know the lease by `request_id`. The server's thread copies blocks until
-  // keep() or end() returns.
+  // Opens the lease of a request's blocks. `ticket` is the caller's id of the lease; each ticket is used once. Consumers name the lease by
+  // `request_id`. The server's thread may call the blocks' copy() until keep() or end() returns.
   void open_lease(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks);
-  // The server calls the job's copy() from now on, each time the block is requested. If the lease is over, the job ends immediately.
+  // Passes the store job of a block. From now on the server calls the job's copy() each time the block is requested. If the lease is over,
+  // the job ends immediately.
   void keep(std::uint64_t ticket, std::uint32_t index, TierJob job);
-  // No block of the lease is copied after this function returns.
+  // Ends the lease. The server copies no block of the lease after this function has returned.
   void end(std::uint64_t ticket);
-  // Limits all present and future leases to `seconds` from now on, because no new consumers will come.
+  // Limits all current and future leases to `seconds` from now, for a server that gets no new consumers.
   void expire_leases(double seconds);
 
   [[nodiscard]] PeerServerStats stats() const;

@@ -1,5 +1,6 @@
 #pragma once
-// State of a lease and a connection of `PeerServer` (peer_server.h). Only the files that define its members include this header.
+// State of a lease and a connection of `PeerServer` (peer_server.h). Only the files that define members of `PeerServer` include this
+// header.
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,11 +16,11 @@ struct PeerServer::Lease {
   std::string request_id;
   TimePoint until;
   std::vector<Block> blocks;                 // constant
-  std::vector<std::optional<TierJob>> jobs;  // jobs of kept blocks
+  std::vector<std::optional<TierJob>> jobs;  // jobs from keep(), by block
   std::uint32_t num_kept = 0;
   bool is_over = false;
   std::mutex copying;  // held while a block is copied; locked before `mutex_` of the server
-  // Outcome of the jobs: true if some block was sent or the consumer is done.
+  // Whether some block was sent or the consumer is done; decides the outcome of the jobs.
   bool was_served = false;
 };
 
@@ -28,16 +29,16 @@ struct PeerServer::Client {
   PeerFrameStream link;
   PeerSession session;
   TimePoint until;
-  std::shared_ptr<Lease> lease;  // blocks of it are being sent
+  std::shared_ptr<Lease> lease;  // lease whose blocks are being sent
   std::uint32_t next_block = 0, end_block = 0;
   std::vector<OffloadKey> taken;  // blocks of the `PeerBlockSource` to send, from `next_taken` on
   std::size_t next_taken = 0;
   std::uint32_t first_sequence_number = 0;  // sequence number of the first block
-  bool is_block_client = false;             // it has asked by offload key with the right secret, so it may be silent for longer
+  bool is_block_client = false;             // has made a verified request by offload key; may be idle for longer
   bool is_greeted = false, is_ending = false;
-  bool is_verified = false;  // it has proved the secret
+  bool is_verified = false;  // has proved that it knows the secret
   [[nodiscard]] bool is_sending_requested() const { return next_taken < taken.size(); }
-  bool has_more = false;  // its turn ended before all requested blocks were sent
+  bool has_more = false;  // the turn ended before all requested blocks were sent
 };
 
 }  // namespace quire

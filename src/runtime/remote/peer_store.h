@@ -1,7 +1,7 @@
 #pragma once
-// Blocks of other servers as a `BlockStore` (block_store.h), so that `StoreTransport` can move them. A store job keeps a block for a
-// consumer by a lease of peer_server.h; a load job gets a block from a producer by a fetch of peer_fetcher.h. A slot is only a number
-// that links a job to its lease or fetch; it holds no bytes.
+// Connects `StoreTransport` to blocks of other servers, as a `BlockStore` (block_store.h). A store job keeps a block for a consumer by a
+// lease of peer_server.h. A load job gets a block from a producer by a fetch of peer_fetcher.h. A slot is only a number that connects a job
+// to its lease or fetch; it holds no bytes.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,11 +16,11 @@ namespace quire {
 // Any thread may call the functions.
 class PeerStore final : public BlockStore {
  public:
-  // `server` is null if nothing is kept for others; `fetcher` is null if nothing is loaded.
+  // `server` is null if this server keeps no blocks for others. `fetcher` is null if this server loads no blocks.
   PeerStore(std::unique_ptr<PeerServer> server, std::unique_ptr<PeerFetcher> fetcher, std::uint32_t num_places, std::uint64_t block_bytes)
       : block_bytes_(block_bytes), server_(std::move(server)), fetcher_(std::move(fetcher)), uses_(num_places) {}
 
-  // Identifies the next job with a slot: block `index` of the lease or fetch `ticket`.
+  // Block `index` of the lease or fetch `ticket`, for the next job with a slot; set by use().
   struct Use {
     std::uint64_t ticket = 0;
     std::uint32_t index = 0;

@@ -1,5 +1,5 @@
 // Encodes and decodes frames. The threads of peer_server.h, peer_fetcher.h and peer_cache.h use it, each with a separate `PeerFrameCodec`.
-// Lengths are checked before memory is allocated or read: a payload that claims to be longer than a frame may be ends the connection.
+// Lengths are checked before memory is allocated or read: a payload length above the limit ends the connection.
 #include "runtime/remote/peer_wire.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class FrameWriter {
     number(static_cast<std::uint8_t>(text.size()));
     bytes(std::as_bytes(std::span(text)));
   }
-  // `later`: payload bytes that are still to be appended.
+  // Writes the frame's length. `later`: payload bytes that the caller appends afterwards.
   void finish(std::size_t later = 0) {
     put_number(out_.data() + at_, static_cast<std::uint32_t>(out_.size() - at_ - kPeerHeadBytes + later));
   }
@@ -52,7 +52,7 @@ class FrameWriter {
   const std::size_t at_;
 };
 
-// Parses a payload. A read past its end makes it bad.
+// Parses a payload. A read past the end of the payload sets is_bad_.
 class PayloadReader {
  public:
   explicit PayloadReader(std::span<const std::byte> payload) : left_(payload) {}
@@ -141,7 +141,7 @@ Sha256Digest PeerFrameCodec::mac_of(PeerKind kind, const PeerSession& session, c
   return mac_.finish();
 }
 
-// The frame's length field already includes the MAC.
+// Appends the MAC. The frame's length field already includes the MAC.
 void PeerFrameCodec::seal(std::vector<std::byte>& out, std::size_t payload_at, PeerKind kind, const PeerSession& session,
                           const OffloadKey* name) {
   const Sha256Digest mac = mac_of(kind, session, name, std::span(out).subspan(payload_at));
@@ -172,7 +172,7 @@ std::optional<PeerHello> PeerFrameCodec::read_hello(const PeerFrame& frame) {
   if (!std::ranges::equal(reader.bytes(kPeerMagic.size()), std::as_bytes(std::span(kPeerMagic)))) return std::nullopt;
   PeerHello hello;
   hello.version = reader.number<std::uint16_t>();
-  // A later version may have other fields.
+  // The fields of another version may differ, so they are not parsed.
   if (hello.version != kPeerVersion) return hello;
   reader.fill(std::as_writable_bytes(std::span(hello.fingerprint)));
   reader.fill(std::span(hello.nonce));
@@ -201,7 +201,7 @@ void PeerFrameCodec::add_welcome(std::vector<std::byte>& out, const PeerSession&
   seal(out, writer.payload_at(), PeerKind::welcome, session, nullptr);
 }
 
-// The MAC covers the producer's nonce, which is in the payload itself.
+// The MAC covers the producer's nonce, which the payload itself contains.
 std::optional<PeerWelcome> PeerFrameCodec::read_welcome(const PeerFrame& frame, PeerSession session) {
   if (frame.kind != PeerKind::welcome || frame.payload.size() < sizeof(PeerNonce)) return std::nullopt;
   std::ranges::copy(frame.payload.first(sizeof(PeerNonce)), session.producer.begin());
@@ -250,7 +250,7 @@ void PeerFrameCodec::add_keys(std::vector<std::byte>& out, const PeerSession& se
   seal(out, writer.payload_at(), kind, session, nullptr);
 }
 
-// Memory is allocated only for offload keys that are in the payload, not for the count that it claims.
+// Allocates memory only for offload keys that are in the payload, not for the count that the payload claims.
 std::optional<PeerKeyList> PeerFrameCodec::read_keys(const PeerFrame& frame, const PeerSession& session) {
   const bool is_names = frame.kind == PeerKind::find || frame.kind == PeerKind::take;
   const auto said = is_names ? open(frame, session, nullptr) : std::nullopt;

@@ -1,20 +1,20 @@
 #pragma once
-// Protocol for taking KV blocks from another server: frames of "length (4 bytes, little endian), kind (1), payload". Received bytes are not
-// trusted. A connection begins with hello and welcome. It then serves one request of a consumer to a producer, or gives blocks by offload
-// key for as long as both sides keep it open (peer_cache.h):
+// Protocol for fetching KV blocks from another server: frames of "length (4 bytes, little endian), kind (1), payload". Received bytes are
+// not trusted. A connection begins with hello and welcome. Afterwards it serves one request of a consumer to a producer, or requests by
+// offload key for as long as both sides keep the connection open (peer_cache.h):
 //
-//   consumer  hello    magic, version, fingerprint of the model and its layout, a nonce for this connection
-//   producer  welcome  its nonce, its engine id, MAC
+//   consumer  hello    magic, version, fingerprint of the model and its layout, the consumer's nonce
+//   producer  welcome  the producer's nonce, its engine id, MAC
 //   consumer  read     request id, range of blocks, MAC              then per block:   producer  block   index, bytes, MAC
 //   consumer  done     request id, MAC: the blocks may be freed      or renew: they are still needed
 //   producer  bye      outcome
 //
-//   consumer  find     number, offload keys, MAC                     producer  found   the number, which keys it holds, MAC
+//   consumer  find     number, offload keys, MAC                     producer  found   number, which keys are held, MAC
 //   consumer  take     number, offload keys, MAC    then per block:   producer  block   next number, bytes, MAC; or gone: number, MAC
 //
 // A MAC is HMAC-SHA-256 with the deployment's secret over kind, version, fingerprint, both nonces and payload; a block's MAC also covers
-// its block hash and cache group. A frame from another connection, a stranger, another model or other tokens therefore does not verify.
-// Without a secret the check still detects errors, but it does not keep strangers out.
+// its block hash and cache group. A frame of another connection, from a sender without the secret, or for another model or other tokens
+// therefore does not verify. With an empty secret, the MAC detects errors but does not authenticate.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -50,9 +50,9 @@ enum class PeerCloseReason : std::uint8_t {
   other_version,
   other_model,      // or another layout, dtype, block size, hash mode or arithmetic
   not_verified,     // another secret
-  unknown_request,  // unknown here, or its lease is over
+  unknown_request,  // the producer does not know the request, or its lease is over
   busy,
-  no_block_sharing  // it gives no blocks by offload key
+  no_block_sharing  // the producer serves no blocks by offload key
 };
 std::string_view peer_close_reason_name(PeerCloseReason reason);
 
@@ -71,7 +71,8 @@ struct PeerRequest {
   std::uint32_t first_block = 0, num_blocks = 0;  // for read
 };
 
-// Payload of find or take. An answer repeats `number`. In a take it is the number of the first block; each later block adds one.
+// Payload of find or take. In a find, the answer repeats `number`. In a take, `number` is the sequence number of the first block; each
+// further block has the next number.
 struct PeerKeyList {
   std::uint32_t number = 0;
   std::vector<OffloadKey> names;
@@ -93,15 +94,16 @@ struct PeerFrame {
   std::span<std::byte> payload;
 };
 
-// Splits the received bytes of a connection into frames. It allocates a buffer for one frame of the longest payload, once.
+// Splits the received bytes of a connection into frames. Allocates one buffer, for a frame with the longest payload.
 class PeerFrameParser {
  public:
   explicit PeerFrameParser(std::size_t max_payload) : bytes_(kPeerHeadBytes + max_payload) {}
 
-  // Returns the buffer for more bytes; empty only while a whole frame waits to be taken. Invalidates the view of the last frame.
+  // Returns the buffer for received bytes. The buffer is empty only while next() has not returned a whole frame. Invalidates the view of
+  // the last frame.
   std::span<std::byte> room();
   void filled(std::size_t num_bytes) { end_ += num_bytes; }
-  // Returns the next whole frame; nullopt: more bytes are needed, or the input is invalid (`is_broken()`).
+  // Returns the next whole frame; nullopt if more bytes are needed or the input is invalid (`is_broken()`).
   std::optional<PeerFrame> next();
   [[nodiscard]] bool is_broken() const { return is_broken_; }
 
@@ -116,7 +118,7 @@ class PeerFrameCodec {
  public:
   explicit PeerFrameCodec(std::span<const std::byte> secret) : mac_(secret) {}
 
-  // The next functions append a frame to `out`.
+  // The add functions append a frame to `out`.
   static void add_hello(std::vector<std::byte>& out, const PeerHello& hello);
   static void add_bye(std::vector<std::byte>& out, PeerCloseReason reason);
   void add_welcome(std::vector<std::byte>& out, const PeerSession& session, std::string_view engine_id);
@@ -126,14 +128,15 @@ class PeerFrameCodec {
                 std::span<const OffloadKey> names);
   void add_found(std::vector<std::byte>& out, const PeerSession& session, const PeerFound& found);
   void add_gone(std::vector<std::byte>& out, const PeerSession& session, std::uint32_t number);
-  // Begins the frame of a block and returns the span for its bytes. seal_block() must follow, with nothing appended in between.
+  // Begins the frame of a block and returns the span for its bytes. The caller fills the span and then calls seal_block(), with no other
+  // call on `out` in between.
   static std::span<std::byte> add_block(std::vector<std::byte>& out, std::uint32_t index, std::size_t block_bytes);
   void seal_block(std::vector<std::byte>& out, const PeerSession& session, const OffloadKey& name, std::size_t block_bytes);
 
-  // These functions return nullopt if the frame has another kind, is malformed, or has a MAC that does not verify.
+  // The read functions return nullopt if the frame has another kind, is malformed, or has a MAC that does not verify.
   static std::optional<PeerHello> read_hello(const PeerFrame& frame);
   static std::optional<PeerCloseReason> read_bye(const PeerFrame& frame);
-  // `session` has everything but the producer's nonce.
+  // `session` has all values except the producer's nonce.
   std::optional<PeerWelcome> read_welcome(const PeerFrame& frame, PeerSession session);
   std::optional<PeerRequest> read_request(const PeerFrame& frame, const PeerSession& session);
   std::optional<PeerKeyList> read_keys(const PeerFrame& frame, const PeerSession& session);

@@ -30,7 +30,7 @@ std::optional<Number> number_of(std::string_view text) {
 
 }  // namespace
 
-// Only exact addresses are local: a host name that merely begins like one may belong to any machine.
+// Compares whole addresses, because a host name that begins with "127." or "localhost" may belong to another machine.
 bool RemoteAddress::is_local() const {
   in_addr address{};
   const bool is_v4 = inet_pton(AF_INET, host.c_str(), &address) == 1;

@@ -1,5 +1,5 @@
 #pragma once
-// Address of a store in the network, in the form that users write, with its credentials.
+// Address of a store in the network, with credentials, parsed from the URL that users write.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
-// A connection that parses replies with hiredis' reader. It does not use hiredis' contexts: the asynchronous one ends the program when a
-// store sends an unexpected reply, and neither limits the memory that a store can make it use. One thread uses it, the thread of a
-// `RemoteConnectionPool` (remote_connection_pool.h), which decides what a loss means. Nothing here waits or throws.
+// Parses replies with hiredis' reader, without hiredis' contexts: the asynchronous context aborts the program when a store sends an
+// unexpected reply, and no context limits the memory that a store can make it use. Only the thread of a `RemoteConnectionPool`
+// (remote_connection_pool.h) uses a connection; the pool decides what to do after a loss. The functions neither wait nor throw.
 #include "runtime/remote/remote_connection.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = std::size_t{256} << 10U;
 
-// No command of ours is answered by a list, so a list takes no memory here. The type of the count differs between versions of hiredis.
+// Refuses list replies without allocating memory, because no command of this client has a list reply. The type of the count differs between
+// versions of hiredis.
 template <class Count>
 void* refuse_list(const redisReadTask* /*task*/, Count /*num_elements*/) {
   return nullptr;
@@ -89,7 +90,7 @@ struct RemoteConnection::State {
     output.push_back({.command = std::unique_ptr<char, FreeCommand>(command), .size = static_cast<std::size_t>(size)});
   }
 
-  // Sends the login commands before all others. next() handles their replies.
+  // Sends the login commands before all other commands. next() handles their replies.
   void send_handshake(const RemoteAddress& address) {
     const auto say = [this](std::vector<std::string> words) {
       send(words);
@@ -143,7 +144,7 @@ void RemoteConnection::send(std::span<const std::string> words) {
   state_->send(words);
 }
 
-// Reads once per call, so that received replies are used before more bytes are buffered.
+// Reads once per call, so that received replies are taken before more bytes are buffered.
 bool RemoteConnection::advance() {
   State& state = *state_;
   if (state.is_lost) return false;

@@ -1,4 +1,5 @@
-// For builds without hiredis: check_remote_client() refuses a store in the network when it is configured, so the rest is never called.
+// Replaces remote_connection.cpp in builds without hiredis. check_remote_client() refuses a configured store in the network, so the other
+// functions are never called.
 #include "runtime/remote/remote_connection.h"
 
 namespace quire {

@@ -1,6 +1,6 @@
 // One thread runs a pool; any thread may call submit() and last_problem(). Every wait has a deadline, except host name resolution, which
-// holds up this pool only. Every reply has an owner, and an invalid reply ends the connection. After a loss that may mean that the store is
-// away, queued commands are lost too, so that nothing waits for a dead store.
+// delays only this pool. Every reply belongs to a command, and an invalid reply ends the connection. If the store may be down, a lost
+// connection also ends the queued commands as lost, so that no command waits for the store.
 #include "runtime/remote/remote_connection_pool.h"
 
 #include <poll.h>
@@ -20,8 +20,8 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kNumSlots = 16'384;
-constexpr std::uint32_t kMaxRedirects = 4;  // redirects of a command
-constexpr std::size_t kMaxNodes = 128;      // servers of a cluster; each redirect may cost descriptors
+constexpr std::uint32_t kMaxRedirects = 4;  // maximum number of redirects of a command
+constexpr std::size_t kMaxNodes = 128;      // maximum number of servers of a cluster, which limits file descriptors
 
 constexpr std::array<std::uint16_t, 256> make_crc_table() {
   std::array<std::uint16_t, 256> table{};
@@ -93,7 +93,7 @@ void RemoteConnectionPool::run() {
     while (start_pending(share ? &*share : nullptr, rest)) {
     }
     wait(rest);
-    // The loop may add nodes, which have no replies yet.
+    // The loop may add nodes. New nodes have no replies yet.
     for (std::size_t node = 0, end = nodes_.size(); node < end; ++node)
       for (Link& link : nodes_[node]->links) advance(node, link);
   }
@@ -106,7 +106,7 @@ void RemoteConnectionPool::take_submitted() {
   submitted_.clear();
 }
 
-// Returns whether a command was begun or ended. If a command must wait for its share of the cores, `rest` is set to the time.
+// Returns whether a command was begun or ended. If the CPU share delays the next command, sets `rest` to the time until the next attempt.
 bool RemoteConnectionPool::start_pending(CpuShare* share, std::chrono::milliseconds& rest) {
   if (jobs_.empty()) return false;
   if (share != nullptr && !share->may_continue()) {
@@ -120,7 +120,7 @@ bool RemoteConnectionPool::start_pending(CpuShare* share, std::chrono::milliseco
   return false;
 }
 
-// Returns false if the connection has enough commands in flight.
+// Sends the command. Returns false if the connection already has `depth` commands in flight.
 bool RemoteConnectionPool::start_one(Job& job) {
   std::size_t node = job.node.value_or(0);
   if (!job.node && !node_of_slot_.empty()) node = node_of_slot_[cluster_slot_of(job.command.key)];
@@ -194,7 +194,8 @@ void RemoteConnectionPool::take(std::size_t node, Link& link, const RemoteReply&
   job.command.over(reply);
 }
 
-// "MOVED slot host:port" redirects all keys of the slot; "ASK ..." redirects this command only.
+// Queues the command for the server that the error names. "MOVED slot host:port" redirects all keys of the slot, "ASK slot host:port" only
+// this command. Returns false if the error is not a valid redirect.
 bool RemoteConnectionPool::follow_redirect(std::size_t node, Job& job, std::string_view error) {
   const bool is_moved = error.starts_with("MOVED "), is_asked = error.starts_with("ASK ");
   if ((!is_moved && !is_asked) || job.command.key.empty() || ++job.num_redirects > kMaxRedirects) return false;
@@ -210,7 +211,8 @@ bool RemoteConnectionPool::follow_redirect(std::size_t node, Job& job, std::stri
   return true;
 }
 
-// Returns the index of a server of the cluster by "host:port"; an empty host means the host of `node`. nullopt: not a valid server.
+// Returns the index of the cluster's server at "host:port", which is added if it is new. An empty host means the host of `node`. Returns
+// nullopt if the address is invalid or there are too many servers.
 std::optional<std::size_t> RemoteConnectionPool::node_at(std::size_t node, std::string_view where) {
   const std::size_t colon = where.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -236,9 +238,9 @@ void RemoteConnectionPool::check_timeout(Link& link, SteadyClock::time_point now
   lose(link, "the store did not reply within the time limit", true);
 }
 
-// `all`: queued commands are lost as well, because the store may be away.
+// Closes the connection and ends its commands as lost. With `all`, queued commands end as lost, too, because the store may be down.
 void RemoteConnectionPool::lose(Link& link, const std::string& why, bool all) {
-  // A connection that closes while no reply is awaited is no problem.
+  // The loss of a connection is a problem only if a reply was awaited.
   if (!link.sent.empty()) note(why);
   link.connection.reset();
   std::deque<Job> lost = std::exchange(link.sent, {});

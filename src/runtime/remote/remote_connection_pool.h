@@ -1,8 +1,8 @@
 #pragma once
-// A thread that sends commands to a store over a few connections, several at a time on each. It follows the redirects of a Redis Cluster.
-// Commands with the same key use one connection and keep their order.
+// Sends commands to a store on a private thread, over a few connections with several commands in flight each. Follows the redirects of a
+// Redis Cluster. Commands with the same key use one connection and keep their order.
 //
-// The way of a command, and where it is held:
+// Stages of a command, and the queue that holds the command:
 //   submit()                                                        `submitted_`, then `jobs_`
 //   -> start_one(): a connection is chosen, its words are written   `sent` of that connection
 //   -> a reply, or the loss of the connection: over()
@@ -26,7 +26,8 @@ namespace quire {
 
 struct RemoteCommand {
   std::string key;  // selects the server of a cluster, and the connection
-  // Called on the pool's thread when the command is sent, and again if it is redirected. Returns false if the caller no longer needs it.
+  // Writes the words of the command. Called on the pool's thread when the command is sent, and again after a redirect. Returns false if the
+  // caller no longer needs the command.
   std::function<bool(std::vector<std::string>& words)> write;
   // Called once, on the pool's thread. It must not throw or destroy the pool.
   std::function<void(const RemoteReply& reply)> over;
@@ -37,22 +38,22 @@ struct RemoteConnectionPoolOptions {
   std::shared_ptr<const NetTls> tls;
   std::uint32_t num_connections = 2;  // per server
   std::uint32_t depth = 4;            // commands in flight per connection
-  double timeout_s = 2.0;             // longest time without a reply on a connection that awaits one
+  double timeout_s = 2.0;             // longest time without a reply while a connection awaits replies
   std::uint64_t max_reply_bytes = 0;
-  bool yields_cores = false;  // commands begin only within a share of the cores that other threads need (base/cpu_share.h)
+  bool yields_cores = false;  // the thread uses little time of cores that other threads need (base/cpu_share.h)
 };
 
 class RemoteConnectionPool {
  public:
   explicit RemoteConnectionPool(RemoteConnectionPoolOptions options);
-  // Open commands end as `lost`.
+  // Ends open commands as `lost`.
   ~RemoteConnectionPool();
   RemoteConnectionPool(const RemoteConnectionPool&) = delete;
   RemoteConnectionPool& operator=(const RemoteConnectionPool&) = delete;
 
   // May be called on any thread; returns immediately.
   void submit(RemoteCommand command);
-  // Returns why a connection was lost last, or the store's last error; empty: there was no problem. May be called on any thread.
+  // Returns why a connection was lost last, or the store's last error; empty if there was no problem. May be called on any thread.
   [[nodiscard]] std::string last_problem() const;
 
  private:
@@ -60,13 +61,13 @@ class RemoteConnectionPool {
   struct Job {
     RemoteCommand command;
     std::uint32_t num_redirects = 0;
-    bool is_asking = false;           // an ASK redirect: for this command only
-    std::optional<std::size_t> node;  // nullopt: the server of the key's slot
+    bool is_asking = false;           // set by an ASK redirect, which redirects this command only
+    std::optional<std::size_t> node;  // nullopt: the server of the key's cluster slot
   };
   struct Link {
-    std::unique_ptr<RemoteConnection> connection = {};  // null until a command needs it
+    std::unique_ptr<RemoteConnection> connection = {};  // null until a command needs the connection
     std::deque<Job> sent = {};
-    SteadyClock::time_point since = {};  // time of the last reply, or when the first of `sent` was sent
+    SteadyClock::time_point since = {};  // time of the last reply, or when the first command of `sent` was sent
   };
   struct Node {
     RemoteAddress address;
@@ -105,7 +106,8 @@ class RemoteConnectionPool {
   std::thread thread_;
 };
 
-// Returns the Redis Cluster slot of a key, below 16,384: CRC-16 (XMODEM) of the key, or of the text between its first braces.
+// Returns the Redis Cluster slot of a key, below 16,384: the CRC-16 (XMODEM) of the key, or of the part of the key between its first
+// braces.
 std::uint16_t cluster_slot_of(std::string_view key);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Uses three connection pools to one store, so that a question never waits for the stores and loads before it. The engine's threads call
-// submit(), ask() and forget(), which return immediately; the threads of the pools copy, seal and verify the bytes. A job ends exactly
-// once, whatever the store does.
+// Uses three connection pools for one store, so that ask() never waits for stores and loads. The engine's threads call submit(), ask() and
+// forget(), which return immediately. The threads of the pools copy, seal and verify the bytes. A job ends exactly once, whatever the store
+// replies.
 #include "runtime/remote/remote_store.h"
 
 #include <fmt/format.h>
@@ -122,7 +122,7 @@ TierOutcome RemoteStore::verify_loaded(const TierJob& job, const std::string& ke
   return job.copy(*block) ? TierOutcome::done : TierOutcome::cancelled;
 }
 
-// A loaded block stays in the store for longer. If this fails, the block expires.
+// Renews the time to live of a loaded block. If the command fails, the block expires.
 void RemoteStore::renew(const std::string& key) {
   const auto write = [key, ttl = std::to_string(options_.ttl_s)](std::vector<std::string>& words) {
     words = {"EXPIRE", key, ttl};
@@ -149,7 +149,7 @@ bool RemoteStore::is_untrusted(const std::string& key) const {
   return !untrusted_.empty() && untrusted_.contains(key);
 }
 
-// Commands of one key take effect in order because they use one connection (remote_connection_pool.h).
+// Removes the value of a key. Commands with the same key take effect in order because they use one connection (remote_connection_pool.h).
 void RemoteStore::remove(std::string key) {
   const auto write = [key](std::vector<std::string>& words) {
     words = {"UNLINK", key};
@@ -163,7 +163,7 @@ void RemoteStore::end(const TierJob& job, TierOutcome outcome) {
   job.over(outcome);
 }
 
-// State of one ask(). After it was submitted, only the thread of `asks_` uses it.
+// State of one ask(). After the commands were submitted, only the thread of `asks_` uses it.
 struct RemoteStore::Lookup {
   Answer answer;
   std::size_t num_left = 0;

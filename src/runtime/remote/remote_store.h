@@ -1,6 +1,6 @@
 #pragma once
-// KV blocks in a store in the network that several servers share (Redis or a compatible store). Nothing that it returns is trusted: a value
-// that does not verify with the deployment's secret is a miss, like a value that is missing or late.
+// Keeps KV blocks in a store in the network that several servers share (Redis or a compatible store). The store's replies are not trusted:
+// a value that does not verify with the deployment's secret is a miss, like a missing or late value.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,9 +21,9 @@ struct RemoteStoreOptions {
   RemoteAddress address;
   std::vector<std::byte> secret;  // the deployment's secret; empty: any client can write a valid block
   TierFingerprint fingerprint{};
-  std::uint32_t num_places = 0;            // slot numbers that jobs may carry; they have no meaning here
+  std::uint32_t num_places = 0;            // upper bound of the slot numbers in jobs; the store ignores these numbers
   std::vector<std::uint64_t> group_bytes;  // bytes of a block, by cache group
-  std::uint64_t ttl_s = 0;                 // the store drops a block that was not stored or loaded for this time; at least 1
+  std::uint64_t ttl_s = 0;                 // a block expires this long after its last store or load; at least 1
   bool yields_cores = false;               // stores use little of the cores that other threads need (base/cpu_share.h)
   double timeout_s = 2.0;                  // longest time without a reply
 };
@@ -31,9 +31,10 @@ struct RemoteStoreOptions {
 // Any thread may call the functions.
 class RemoteStore final : public SharedStore {
  public:
-  // Opens no connection yet; if the store is away, jobs fail. Errors: this build has no client; certificates that cannot be read.
+  // Creates the store without opening a connection. While the store cannot be reached, jobs fail. Errors: this build has no client; the
+  // certificates cannot be read.
   static Result<std::unique_ptr<RemoteStore>> open(RemoteStoreOptions options);
-  // Open jobs fail.
+  // Ends open jobs as failed.
   ~RemoteStore() override;
   RemoteStore(const RemoteStore&) = delete;
   RemoteStore& operator=(const RemoteStore&) = delete;
@@ -42,11 +43,11 @@ class RemoteStore final : public SharedStore {
   [[nodiscard]] std::uint64_t block_bytes() const override { return block_bytes_; }
   void submit(TierJob job) override;
 
-  // A block counts as held if its value has the right length.
+  // A block counts as stored if its value has the expected length.
   void ask(std::vector<OffloadKey> names, std::function<bool()> is_wanted, std::function<void(const Answer&)> over) override;
   void forget(const OffloadKey& name) override;
   void mark_untrusted(const OffloadKey& name) override;
-  // Loads recently stored or loaded blocks to see whether and how fast loads work; without such blocks, a block that cannot exist.
+  // Loads recently stored or loaded blocks, to measure whether and how fast loads work. Without such blocks, loads a key that cannot exist.
   void probe_loads() override;
   [[nodiscard]] bool is_probing() const override { return count_.is_probing(); }
 

@@ -30,7 +30,7 @@ RemoteHeader header_of(std::uint64_t block_bytes) {
 
 }  // namespace
 
-// The prefix is a MAC of a word that no value's MAC covers, so it reveals only which deployment this is.
+// The prefix has a MAC of the word "deployment". Values never have this MAC, so the key reveals only which deployment wrote it.
 RemoteKeys::RemoteKeys(std::span<const std::byte> secret, const TierFingerprint& fingerprint) {
   KeyedMac mac(secret);
   mac.update(std::as_bytes(std::span(std::string_view("deployment"))));
@@ -42,7 +42,7 @@ std::string RemoteKeys::key_of(const OffloadKey& name) const {
   return fmt::format("{}{}:{}", prefix_, to_hex(name.hash), name.group);
 }
 
-// The key's length comes first, so that bytes cannot shift between key and header.
+// Includes the key's length, so that bytes cannot move between key and header.
 Sha256Digest RemoteValueCodec::mac_of(std::string_view key, std::span<const std::byte> sealed) {
   std::array<std::byte, 4> length{};
   put_u32(length.data(), key.size());

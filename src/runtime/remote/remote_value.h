@@ -1,10 +1,10 @@
 #pragma once
-// Key of a block in a store that other programs write to as well, and how a returned value is verified:
+// Format of keys and values in a store to which other programs may also write:
 //
 //   key    quire:<8 bytes of a MAC with the deployment's secret>:<fingerprint>:<block hash>:<cache group>, bytes in hexadecimal
 //   value  "quire-kv" and a version (8 + 4 bytes), length of the block (4, little endian), the block, HMAC-SHA-256 (32)
 //
-// The MAC covers key, header and block, so a value is valid only under the key that it was stored under.
+// The MAC covers key, header and block, so a value is valid only under its own key.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,14 +20,14 @@ namespace quire {
 
 inline constexpr std::size_t kRemoteHeaderBytes = 16, kRemoteMacBytes = sizeof(Sha256Digest);
 
-// Returns the bytes of the value for a block of `block_bytes` bytes.
+// Returns the size in bytes of the value for a block of `block_bytes` bytes.
 inline constexpr std::uint64_t remote_value_bytes(std::uint64_t block_bytes) {
   return kRemoteHeaderBytes + block_bytes + kRemoteMacBytes;
 }
 
 class RemoteKeys {
  public:
-  // Deployments with different secrets do not see each other's blocks, nor do different models.
+  // Keys differ between secrets and between fingerprints, so different deployments and models do not see each other's blocks.
   RemoteKeys(std::span<const std::byte> secret, const TierFingerprint& fingerprint);
   [[nodiscard]] std::string key_of(const OffloadKey& name) const;
 
@@ -40,9 +40,9 @@ class RemoteValueCodec {
  public:
   explicit RemoteValueCodec(std::span<const std::byte> secret) : mac_(secret) {}
 
-  // Writes header and MAC. The bytes of the block are in `value` already, between the two.
+  // Writes header and MAC around the bytes of the block, which are already in `value`.
   void seal(std::string_view key, std::span<std::byte> value);
-  // Returns the block in `value`; nullopt: `value` was not sealed under this key with a block of `block_bytes` bytes, or it was changed.
+  // Returns the block in `value`; nullopt if `value` was not sealed under this key with a block of `block_bytes` bytes, or was changed.
   std::optional<std::span<std::byte>> open(std::string_view key, std::span<std::byte> value, std::uint64_t block_bytes);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Wakes a thread that waits in poll(). The thread polls descriptor() for POLLIN and calls taken() before it looks for work.
+// Wakes a thread that waits in poll(). The thread polls descriptor() for POLLIN, and calls taken() before it looks for work.
 #include <sys/eventfd.h>
 #include <unistd.h>
 

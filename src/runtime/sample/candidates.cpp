@@ -1,6 +1,6 @@
 // Applies temperature and filters to one row of logits and draws a token. The sampler calls it on any thread of the pool, each with
-// separate scratch memory. Candidates are gathered and summed in the order of token ids, so the token depends on the row and the random
-// number alone. Most rows never sort the vocabulary: thresholds cut it down first.
+// separate scratch memory. Candidates are gathered and summed in the order of token ids, so the token depends only on the row and the
+// random number. Most rows never sort the whole vocabulary: a threshold first reduces the number of candidates.
 #include "runtime/sample/candidates.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// First guess of how far a top_p set reaches: down to exp(-5) of the likeliest token's weight.
+// First depth for top_p: tokens with at least exp(-5) times the weight of the likeliest token.
 constexpr float kFirstDepth = 5.0F;
 constexpr float kMaxDepth = 90.0F;  // tokens below this depth have weight zero
 
@@ -35,8 +35,8 @@ double mass_of(std::span<const Scored> entries) {
   return sum;
 }
 
-// Gathers candidates that contain the whole top_p set, usually without the rest of the vocabulary. It tries a shallow cut first and doubles
-// its depth while too little mass is above it.
+// Gathers candidates that contain the whole top_p set, usually without sorting the rest of the vocabulary. Starts with a shallow depth and
+// doubles the depth until the candidates have enough mass.
 void gather_for_top_p(std::span<const float> row, Shape shape, double target, std::vector<Scored>& candidates) {
   float depth = kFirstDepth;
   while (depth < kMaxDepth) {
@@ -60,7 +60,7 @@ TokenId pick(std::span<const Scored> entries, double uniform) {
   return last;
 }
 
-// Draws without filters: finds the block by block sums, then the token within the block.
+// Draws without filters: finds the block by the sums of the blocks, then the token within the block.
 TokenId pick_from_row(std::span<const float> row, Shape shape, double uniform, std::vector<double>& block_sums) {
   block_sums.resize(num_sum_blocks(row.size()));
   const double target = uniform * exp_sum(row, shape.max, shape.inverse_temperature, block_sums);
@@ -97,7 +97,7 @@ std::size_t select_mass(std::span<Scored> entries, double target) {
   std::size_t begin = 0;
   std::size_t end = entries.size();
   double above = 0.0;  // mass of entries[0, begin), all preferred to the rest
-  // Halves the part that contains the border: partitions it, then compares the mass above the middle with the target.
+  // Bisects the part that contains the border: partitions the part, then compares the mass above its middle with the target.
   while (end - begin > 8) {
     const auto middle = entries.begin() + static_cast<std::ptrdiff_t>(begin + (end - begin) / 2);
     std::nth_element(entries.begin() + static_cast<std::ptrdiff_t>(begin), middle, entries.begin() + static_cast<std::ptrdiff_t>(end));

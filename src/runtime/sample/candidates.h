@@ -1,5 +1,5 @@
 #pragma once
-// Chooses one token from a row of logits: temperature, min_p, top_k, top_p, and the draw.
+// Draws a token from a row of logits, with temperature, min_p, top_k and top_p.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// These fields of SamplingParams, in float, were validated when the request was submitted.
+// Fields of SamplingParams as float. They were validated when the request was submitted.
 struct DrawParams {
   float temperature = 1.0F;  // > 0
   float min_p = 0.0F;        // [0, 1]
@@ -24,12 +24,13 @@ struct DrawScratch {
   void reserve(std::uint32_t vocab_size);
 };
 
-// Returns the token at point `uniform` in [0, 1) of the filtered distribution. The filters apply in vLLM's order: min_p, top_k (ties with
-// the k-th stay), top_p (the shortest prefix of the order of preference with at least that mass). `max` is row_max(row), not NaN.
+// Returns the token at point `uniform` in [0, 1) of the filtered distribution. The filters apply in vLLM's order: min_p; top_k, which keeps
+// ties with the k-th token; top_p, which keeps the shortest prefix of the order of preference with at least this mass. `max` is
+// row_max(row) and not NaN.
 TokenId draw_token(std::span<const float> row, float max, const DrawParams& params, double uniform, DrawScratch& scratch);
 
-// Partitions weighted entries so that they begin with the shortest prefix, in order of preference, that reaches the mass `target`. Returns
-// its length. Takes expected linear time. Public for its test.
+// Partitions weighted entries so that they begin with the shortest prefix, in order of preference, whose mass reaches `target`. Returns the
+// length of this prefix. Takes linear time on average. Public for its test.
 std::size_t select_mass(std::span<Scored> entries, double target);
 
 }  // namespace quire

@@ -7,8 +7,8 @@ namespace quire {
 NgramProposer::NgramProposer(const NgramOptions& options, std::uint32_t max_model_len)
     : options_(options), max_model_len_(max_model_len), borders_(options.prompt_lookup_max) {}
 
-// Runs Knuth, Morris and Pratt from the end of the history to its start. borders_[i] is the length of the longest proper prefix of the
-// reversed history that ends at index i, for the first prompt_lookup_max indices.
+// Searches with the Knuth-Morris-Pratt algorithm from the end of the history to its start. borders_[i] is the length of the longest proper
+// prefix of the reversed history that ends at index i, for the first prompt_lookup_max indices.
 std::span<const TokenId> NgramProposer::propose(std::span<const TokenId> history) {
   const auto size = static_cast<std::uint32_t>(history.size());
   if (size < options_.prompt_lookup_min || size >= max_model_len_) return {};
@@ -19,7 +19,7 @@ std::span<const TokenId> NgramProposer::propose(std::span<const TokenId> history
   for (std::uint32_t i = 1; i < size;) {
     if (reversed(matched) == reversed(i)) {
       ++matched;
-      if (matched >= best) {  // of equal lengths the last one here, which is the earliest in the history
+      if (matched >= best) {  // the last match of equal length is the earliest one in the history
         best = matched;
         place = i;
       }

@@ -1,6 +1,6 @@
 #pragma once
-// Philox4x32-10 (Salmon et al., SC'11): a counter-based generator. The value depends on (seed, index) alone, so a request's draws do not
-// change with the batch, a preemption or a restart.
+// Philox4x32-10 (Salmon et al., SC'11), a counter-based random number generator. A value depends only on (seed, index), so the draws of a
+// request do not change with the batch, a preemption or a restart.
 #include <array>
 #include <cstdint>
 

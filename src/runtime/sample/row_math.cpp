@@ -1,6 +1,6 @@
-// Loops over one row of logits: maximum, exponentials, sums, the best entries. The sampler calls them on any thread. Each loop works in 16
-// independent lanes, which the compiler turns into vectors of any width, and joins them in a fixed order. The bits are therefore the same
-// on every machine. The pass that finds the maximum also detects NaN and infinities.
+// Loops over one row of logits: maximum, exponentials, sums, and the best entries. The sampler calls them on any thread. Each loop has 16
+// independent lanes, which the compiler turns into vectors of any width, and joins the lanes in a fixed order. The bits are therefore the
+// same on every machine. The loop for the maximum also detects NaN and infinities.
 #include "runtime/sample/row_math.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr std::size_t kLanes = 16;
 // Up to this count, a heap of the best entries is faster than a selection over a copy of the row.
 constexpr std::uint32_t kHeapLimit = 256;
 
-// After Cephes (base/exp_constants.h); a fixed sequence of operations without a branch.
+// Computes e^x with the coefficients of Cephes (base/exp_constants.h) and a fixed sequence of operations without branches.
 inline float exp_inline(float x) {
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const float clamped = x < -87.0F ? -87.0F : x;
@@ -45,14 +45,14 @@ double block_exp_sum(const float* row, std::size_t size, float max, float invers
   return sum;
 }
 
-// Returns true if any of the kLanes entries is above `threshold`.
+// Returns whether any of the kLanes entries is above `threshold`.
 inline bool any_above(const float* row, float threshold) {
   bool any = false;
   for (std::size_t lane = 0; lane < kLanes; ++lane) any |= row[lane] > threshold;
   return any;
 }
 
-// Keeps the `count` best entries so far in `heap`; its front is the worst of them.
+// Adds the entry to `heap`, which keeps the `count` best entries so far. The front of the heap is the worst of these.
 void offer(std::vector<Scored>& heap, std::uint32_t count, Scored entry) {
   if (heap.size() < count) {
     heap.push_back(entry);
@@ -64,7 +64,8 @@ void offer(std::vector<Scored>& heap, std::uint32_t count, Scored entry) {
   }
 }
 
-// Compares sixteen entries at a time with the worst entry in the heap. Nearly all are below it, and then the heap is not touched.
+// Finds the `count` best entries of the row. Compares 16 entries at a time with the worst entry in the heap; nearly all are below it, and
+// the heap does not change.
 void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<Scored>& heap) {
   heap.clear();
   float threshold = -kInfinity;
@@ -85,7 +86,7 @@ void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<S
   offer_range(row.size());
 }
 
-// Returns the maximum, or NaN if it is infinite or if an entry is below `lowest` or not comparable to it.
+// Returns the maximum; NaN if the maximum is infinite, or if an entry is NaN or below `lowest`.
 float max_from(std::span<const float> row, float lowest) {
   std::array<float, kLanes> lanes;
   lanes.fill(-kInfinity);

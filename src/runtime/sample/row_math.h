@@ -1,5 +1,5 @@
 #pragma once
-// Passes over one row of logits. Every sum is taken in a fixed order, so a row's result depends on the row alone.
+// Loops over one row of logits. Every sum is taken in a fixed order, so a row's result depends only on the row.
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -11,15 +11,16 @@ namespace quire {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Returns e^x for x <= 0 with a relative error within 3e-7, and 0 below -87 and for -infinity. Loops over it vectorize.
+// Returns e^x for x <= 0 with a relative error of at most 3e-7, and 0 below -87 and for -infinity. The compiler can vectorize loops that
+// call it.
 float exp_nonpositive(float x);
 
-// Returns the largest logit, or NaN if the row holds a NaN, a +infinity, or nothing above -infinity: such a row has no distribution.
+// Returns the largest logit; NaN if the row contains a NaN or +infinity, or only -infinity, because such a row has no distribution.
 float row_max(std::span<const float> row);
-// Like row_max(), for a row as the model computed it, before masking: a -infinity makes the result NaN, too.
+// Like row_max(), but for a row before masking: also returns NaN if the row contains -infinity.
 float finite_row_max(std::span<const float> row);
 
-// Returns the lowest index among the largest entries; `max` is row_max(row).
+// Returns the lowest index of the largest logit; `max` is row_max(row).
 TokenId first_index_of(std::span<const float> row, float max);
 
 // Returns the sum of exp((row[i] - max) * inverse_temperature), taken over consecutive blocks of kSumBlock entries. If `block_sums` is not
@@ -33,11 +34,11 @@ double exp_sum(std::span<const float> row, float max, float inverse_temperature,
 // Returns the number of entries above `value`.
 std::uint32_t count_greater(std::span<const float> row, float value);
 
-// A token with a score, which is a logit or a weight relative to the likeliest token, depending on the caller.
+// A token with a score: a logit, or a weight relative to the likeliest token.
 struct Scored {
   float score = 0.0F;
   TokenId token = 0;
-  // The order in which tokens are preferred: higher score first, then the lower id.
+  // Order of preference: higher score first, then lower token id.
   friend bool operator<(const Scored& a, const Scored& b) { return a.score != b.score ? a.score > b.score : a.token < b.token; }
 };
 

@@ -1,6 +1,6 @@
-// Turns logits into tokens, for all rows of a step. The worker calls it after each pass; the threads of the pool share the rows. Results of
-// a request must not depend on other requests in the batch. Each row therefore uses the request's own state and a counter-based random
-// number (philox.h). Scratch memory is per thread and carries nothing from row to row.
+// Samples tokens from the logits of all rows of a step. The worker calls the sampler after each pass; the threads of the pool share the
+// rows. Results of a request must not depend on other requests in the batch, so each row uses only the request's state and a counter-based
+// random number (philox.h). Scratch memory is per thread and carries no data from row to row.
 #include "runtime/sample/sampler.h"
 
 #include <algorithm>
@@ -20,11 +20,11 @@ namespace quire {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-// One row takes tens of microseconds, so waking the pool pays off from a few rows on.
+// Least number of rows that are worth waking the pool: one row takes tens of microseconds.
 constexpr std::size_t kParallelRows = 4;
 
-// Number of outputs per distinct token of a request; 0: the token is in the prompt only. An array of the vocabulary's size per slot would
-// take tens of megabytes.
+// Number of occurrences of each token in the request's outputs; 0: the token is only in the prompt. A map, because one array of the
+// vocabulary's size per slot would take tens of megabytes.
 using TokenCounts = boost::unordered_flat_map<TokenId, std::uint32_t>;
 
 bool wants_penalties(const SamplingParams& params) {
@@ -57,8 +57,8 @@ void write_logprobs(std::span<const float> logits, float max, TokenId token, std
 
 }  // namespace
 
-// The sampler's state of a request, from admit() to release(). A preempted request is admitted again with its outputs. Counts and kept
-// outputs are rebuilt from them, so sampling continues as if there had been no preemption.
+// The sampler's state of a request, from admit() to release(). After a preemption, admit() rebuilds the counts and kept outputs from the
+// request's outputs, so sampling continues as without the preemption.
 struct Sampler::SlotState {
   bool taken = false;
   bool has_penalties = false;
@@ -66,9 +66,9 @@ struct Sampler::SlotState {
   std::uint32_t num_outputs = 0;
   SamplingParams params;
   TokenCounts counts;            // used only with penalties
-  std::vector<TokenId> outputs;  // the last ones, used only with bad_words
+  std::vector<TokenId> outputs;  // the latest outputs, used only with bad_words
   TimestampState timestamps;     // used only with timestamp rules
-  std::size_t num_kept = 0;      // outputs kept, at least: they may precede the last token of a word
+  std::size_t num_kept = 0;      // least number of kept outputs, for the words of bad_words
 };
 
 // One per thread of the pool.
@@ -105,7 +105,7 @@ void Sampler::admit(const AdmittedRequest& request) {
   QUIRE_CHECK(std::ranges::all_of(state.params.bad_words, [&](const auto& word) { return !word.empty() && known(word.back()); }));
   // A request without a seed uses its id as the seed of its stream.
   state.seed = state.params.seed.value_or(request.id.value);
-  // The count continues from the existing outputs: the n-th output of a request always uses the n-th random number of its stream.
+  // Continues the count of existing outputs, because the n-th output of a request always uses the n-th random number of its stream.
   state.num_outputs = static_cast<std::uint32_t>(request.tokens.size()) - request.num_prompt_tokens;
   state.num_kept = 0;
   for (const std::vector<TokenId>& word : state.params.bad_words) state.num_kept = std::max(state.num_kept, word.size() - 1);
@@ -154,7 +154,7 @@ void Sampler::sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>
   for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) {
     counts[i] = sample_row(rows[i], std::span(outcomes).subspan(first_outcomes_[i], 1 + rows[i].drafts.size()), scratch);
   });
-  // Without draft tokens, every row has its one outcome in place. Otherwise outcomes move together over the unused entries.
+  // Without draft tokens, each row has exactly one outcome. Otherwise the used outcomes are moved together.
   if (num_places == rows.size()) return;
   std::size_t num_taken = 0;
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -163,7 +163,7 @@ void Sampler::sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>
   outcomes.resize(num_taken);
 }
 
-// Samples row after row, as long as the sampled token equals the draft token that the next row follows.
+// Samples the rows of a request in order, as long as the sampled token equals the draft token before the next row.
 std::uint32_t Sampler::sample_row(const SampleRow& row, std::span<SampleOutcome> outcomes, Scratch& scratch) {
   QUIRE_CHECK(row.logits.size() == outcomes.size() * vocab_size_);
   const std::size_t num_words = row.allowed.empty() ? 0 : (vocab_size_ + 31) / 32;

@@ -1,12 +1,12 @@
 #pragma once
-// Turns rows of logits into tokens. The tokens of a request depend on its own logits, parameters, seed and number of outputs only: never on
-// the batch, the slot, or a preemption.
+// Samples tokens from rows of logits. The tokens of a request depend only on its logits, parameters, seed and number of outputs, not on the
+// batch, the slot, or a preemption.
 //
-// The order is vLLM V1's:
-//  - Tokens that the mask forbids are -infinity from the start. Log probabilities are taken of that distribution (with timestamp rules, of
-//    the final one).
+// The steps are applied in the order of vLLM V1:
+//  - The mask sets forbidden tokens to -infinity. Log probabilities belong to this distribution; with timestamp rules, to the final
+//    distribution.
 //  - allowed_token_ids, bad_words, logit_bias and the min_tokens mask; repetition, frequency and presence penalties; the timestamp rules.
-//  - The likeliest token if temperature < 1e-5; else temperature, min_p, top_k, top_p and one draw.
+//  - If temperature < 1e-5, the likeliest token is chosen. Otherwise temperature, min_p, top_k and top_p are applied, and a token is drawn.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,7 +22,7 @@ class ThreadPool;
 
 inline constexpr float kGreedyTemperature = 1e-5F;
 
-// The rows to sample from: after the last known token of a request, and after each of its draft tokens.
+// The rows to sample from for one request: the row after its last known token, and the row after each of its draft tokens.
 struct SampleRow {
   Slot slot;
   std::span<const float> logits;                // [1 + drafts][vocab_size]
@@ -37,32 +37,33 @@ struct SampleOutcome {
   PositionLogprobs logprobs;  // empty unless requested
 };
 
-// A row of logits, and the token that came after it.
+// A row of logits, and the known token that follows the row.
 struct PromptLogprobRow {
   std::span<const float> logits;  // vocab_size
   TokenId token;
   std::uint32_t num_logprobs = 0;  // alternatives besides `token`
 };
 
-// Owned by a worker. The thread that leads the step makes one call at a time; within a call, rows run on the pool.
+// Owned by a worker. The thread that leads the step makes one call at a time; within a call, the pool's threads share the rows.
 class Sampler {
  public:
-  // `eos_ids` are masked under min_tokens. `pool` may be null; it must outlive the sampler.
+  // `eos_ids` are masked until min_tokens is reached. `pool` may be null; it must outlive the sampler.
   Sampler(std::uint32_t vocab_size, std::uint32_t max_num_seqs, std::vector<TokenId> eos_ids, ThreadPool* pool);
   ~Sampler();
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  // Takes the slot for a request, new or resumed, and copies its parameters. Token ids must be below vocab_size.
+  // Initializes the slot for a new or resumed request and copies its parameters. Token ids must be below vocab_size.
   void admit(const AdmittedRequest& request);
   void release(Slot slot);
 
-  // Samples tokens into `outcomes`, row after row; `counts` receives the number of tokens per row. Each row gets one token, and the next
-  // one as long as the sampled token equals the draft token. A failure after the first token is dropped. The tokens do not depend on the
-  // draft tokens. This is exact rejection sampling: a draft token is one guess, accepted with its probability. Each sampled token counts as
-  // an output of its slot. No slot occurs twice. Allocates only for log probabilities.
+  // Samples tokens into `outcomes`, one request after the other; `counts` receives the number of tokens per request. Each request gets one
+  // token, and a further token as long as the last sampled token equals the draft token. A failure after the first token is dropped. The
+  // tokens do not depend on the draft tokens: this is exact rejection sampling, which accepts a draft token with its probability. Each
+  // sampled token counts as an output of its slot. Each slot may occur once. Allocates memory only for log probabilities.
   void sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>& outcomes, std::vector<std::uint32_t>& counts);
-  // Writes the log probabilities of known tokens to logprobs[i]; an entry is empty if its row is not finite. Slots do not matter here.
+  // Writes the log probabilities of known tokens to logprobs[i]; the entry is empty if its row is not finite. Does not depend on the state
+  // of slots.
   void score(std::span<const PromptLogprobRow> rows, std::span<PositionLogprobs> logprobs);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMaxLogprobs = 20;
 constexpr float kMaxBias = 100.0F;
-// Every new token is compared with the outputs before it, once per pattern length.
+// Limits of repetition detection, which compares every new token with earlier outputs, once per pattern length.
 constexpr std::int32_t kMaxPatternTokens = 256;
 constexpr std::int32_t kMaxRepetitions = 1024;
 
@@ -18,7 +18,7 @@ std::unexpected<Error> out_of_range(const char* field, double seen, const char* 
   return fail(ErrorCode::invalid_argument, field, fmt::format("{} is out of range", seen), fmt::format("use a value {}", range));
 }
 
-// Returns false for NaN.
+// Returns whether the value is in [low, high]; false for NaN.
 bool within(float value, float low, float high) {
   return value >= low && value <= high;
 }
@@ -33,7 +33,7 @@ Result<void> validate_repetition(const RepetitionDetection& repetition) {
   return {};
 }
 
-// Rejects ids that no model has. The engine knows the model and checks ids against its vocabulary.
+// Rejects token ids that no model has. The engine checks ids against the model's vocabulary.
 Result<void> validate_ids(const SamplingParams& params) {
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < 0) return out_of_range("logit_bias", token, "that is a token id of the model");

@@ -15,7 +15,7 @@ void mask(std::span<float> logits, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) logits[i] = -kInfinity;
 }
 
-// Returns true if all timestamps together are likelier than the likeliest other token.
+// Returns whether all timestamps together are likelier than the likeliest other token.
 bool is_timestamp_due(std::span<const float> logits, std::size_t first) {
   const float time = row_max(logits.subspan(first));
   if (std::isnan(time)) return false;
@@ -51,7 +51,7 @@ void TimestampState::apply(const TimestampRules& rules, std::span<float> logits)
   const bool ends_text = last_is_timestamp_ && !begins_text;
   if (begins_text) mask(logits, first, logits.size());
   if (ends_text) mask(logits, 0, static_cast<std::size_t>(rules.end));
-  // The next text may begin at the time at which the previous one ended. Otherwise a text lasts at least one step of time.
+  // The next text may begin at the time at which the previous text ended. The end of a text must be at least one time step after its begin.
   if (last_timestamp_ >= 0) mask(logits, first, static_cast<std::size_t>(last_timestamp_) + (ends_text ? 0 : 1));
   if (num_outputs_ == 0) {
     mask(logits, 0, first);

@@ -1,5 +1,5 @@
 #pragma once
-// Two ways to read and write the blocks of a file.
+// Two implementations of `BlockQueue` (tier_files.h): blocking calls on threads, and io_uring.
 #include <cstdint>
 #include <memory>
 
@@ -7,11 +7,12 @@
 
 namespace quire {
 
-// Uses pread and pwrite on a few threads. The caller keeps the descriptor. `depth`: most blocks in flight. One thread uses a queue of
-// either kind, except for wake().
+// Returns a queue that calls pread and pwrite on up to four threads. The caller closes the descriptor. `depth`: maximum number of blocks in
+// flight. A queue of either kind is used by one thread, except for wake().
 std::unique_ptr<BlockQueue> make_thread_queue(int descriptor, std::uint32_t depth);
 
-// Uses io_uring. Returns null if the build has no liburing, or if the kernel (or a container's seccomp filter) refuses it.
+// Returns a queue that uses io_uring, or null if the build has no liburing or the kernel (or a container's seccomp filter) refuses
+// io_uring.
 std::unique_ptr<BlockQueue> make_uring_queue(int descriptor, std::uint32_t depth);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// The storage of a tier's blocks, as the transport (store_transport.h) sees it: a folder, or a store in the network.
+// Interface between `StoreTransport` (store_transport.h) and the storage of a tier's blocks: a folder, or a store in the network.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,13 +11,13 @@ namespace quire {
 
 enum class TierOutcome : std::uint8_t {
   done,
-  absent,    // load: the slot does not hold the key (or is not read yet)
+  absent,    // load: the slot does not hold the key, or its table entry was not read yet
   refused,   // load: the bytes do not verify; the slot is empty now
   failed,    // the store failed, or the slot is in use; a failed write leaves the slot empty
   cancelled  // the bytes are not needed any more
 };
 
-// A block to store or to load. One thread calls both functions for all stores, and another thread for all loads. The functions must not
+// A block to store or to load. One thread calls copy() and over() for all stores, and another thread for all loads. Both functions must not
 // throw and must not submit a job of the other direction.
 struct TierJob {
   enum class Verb : std::uint8_t { store, load };
@@ -35,9 +35,10 @@ class BlockStore {
  public:
   virtual ~BlockStore() = default;
   [[nodiscard]] virtual std::uint32_t num_places() const = 0;
-  // Returns the bytes of the largest block that the store takes.
+  // Returns the size in bytes of the largest block that the store accepts.
   [[nodiscard]] virtual std::uint64_t block_bytes() const = 0;
-  // Returns immediately. A load of a key gives the bytes that were last stored under it, or it is a miss.
+  // Queues the job and returns. A load either yields the bytes that were last stored under the job's key, or is a miss (`absent` or
+  // `refused`).
   virtual void submit(TierJob job) = 0;
 };
 

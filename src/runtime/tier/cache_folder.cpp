@@ -1,6 +1,5 @@
-// Implements `quire cache` on a disk tier's folder: list, verify, drop. It uses one thread, and no server may use the folder: its lock is
-// held while the object lives. It reads the table as the tier does; only drop() changes anything. A block is good if its bytes verify under
-// its key, whatever else the table says.
+// Implements `quire cache` (list, verify, drop) for the folder of a disk tier. Single-threaded. The folder stays locked while the object
+// exists, so no server uses it at the same time. Only drop() changes the folder. A block is good if its bytes verify under its key.
 #include "quire/cache_folder.h"
 
 #include <fmt/format.h>
@@ -20,7 +19,7 @@ namespace quire {
 namespace {
 
 constexpr const char* kFolder = "folder";
-// Enough to keep a disk busy; each read needs memory for one block.
+// Number of concurrent reads, enough to keep a disk busy; each read needs memory for one block.
 constexpr std::uint32_t kReadsAtATime = 8;
 constexpr std::uint64_t kEntriesAtATime = 4096;
 
@@ -28,7 +27,7 @@ struct AlignedDelete {
   void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kTierPageBytes}); }
 };
 
-// Errors from the folder name --kv-disk, which is not an option here.
+// Replaces the field kv_disk in errors of the folder's files, because `quire cache` has no option --kv-disk.
 Error with_folder_field(Error error) {
   if (error.field.starts_with("kv_disk")) error.field = kFolder;
   return error;

@@ -1,6 +1,6 @@
-// One direction of a disk tier: copies blocks into private buffers, checks them, and passes them to the disk's queue. Each direction has a
-// separate thread; submit() may be called on any thread. No lock is held during copies or while the thread waits for the disk. If a store
-// would delay a step, its user gives it up: copy() returns false. Nothing here waits for the engine.
+// Moves the blocks of a disk tier in one direction: copies blocks into private buffers, checks them, and passes them to the disk's queue.
+// Each direction has a separate thread; submit() may be called on any thread. No lock is held during copies or while the thread waits for
+// the disk. If a step would have to wait for a store, the transport cancels the store, and copy() returns false.
 #include "runtime/tier/disk_io_worker.h"
 
 #include <sys/mman.h>
@@ -16,7 +16,7 @@ namespace quire {
 
 namespace {
 
-// Time to wait before asking again when the rate limit holds blocks back.
+// Time between two checks while the rate limit delays a block.
 constexpr std::chrono::milliseconds kRateLimitWait(1);
 
 }  // namespace
@@ -27,7 +27,8 @@ std::unique_ptr<DiskIoWorker> DiskIoWorker::start(DiskSlots& places, std::unique
   const std::uint64_t bytes = (needed + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   Buffers memory(new (std::align_val_t{kHugePageBytes}, std::nothrow) std::byte[bytes]);
   if (memory == nullptr) return nullptr;
-  // Each small page of a buffer is pinned separately and is one piece for the disk. With huge pages the disk moves up to twice as much.
+  // The kernel pins each page of a buffer and passes it to the disk as a separate segment. With huge pages, throughput is up to twice as
+  // high.
   madvise(memory.get(), bytes, MADV_HUGEPAGE);
   std::unique_ptr<DiskIoWorker> worker(new DiskIoWorker(places, std::move(queue), options, std::move(memory)));
   worker->thread_ = std::thread([&one = *worker] { one.run(); });
@@ -57,7 +58,7 @@ DiskIoWorker::~DiskIoWorker() {
 }
 
 void DiskIoWorker::submit(TierJob job) {
-  // Called before the job is queued, so that the loading time includes the time in the queue.
+  // Called before the job is queued, so that loading_s includes the time in the queue.
   places_.count_submitted(job);
   {
     const std::lock_guard lock(mutex_);
@@ -66,7 +67,8 @@ void DiskIoWorker::submit(TierJob job) {
   queue_->wake();
 }
 
-// Each turn begins one block and finishes one. The disk thus gets its next blocks before all returned blocks are checked and copied.
+// Begins one block and finishes one block per iteration, so that the disk gets the next blocks before all returned blocks are checked and
+// copied.
 void DiskIoWorker::run() {
   // Steps may wait for loads. Stores must not disturb other threads.
   const bool stores = options_.verb == TierJob::Verb::store;

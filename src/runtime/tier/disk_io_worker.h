@@ -1,5 +1,5 @@
 #pragma once
-// Moves blocks between a disk's slots and their users in one direction, on a separate thread.
+// Copies blocks between the slots of a disk tier and their users, in one direction, on a separate thread.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,20 +20,20 @@ namespace quire {
 struct DiskIoWorkerOptions {
   TierJob::Verb verb = TierJob::Verb::store;
   std::uint32_t depth = 8;             // blocks that the disk moves at the same time
-  std::uint64_t place_bytes = 0;       // from one slot to the next
+  std::uint64_t place_bytes = 0;       // distance between two slots
   std::uint64_t bytes_per_second = 0;  // limit; 0: no limit
-  bool yields_cores = false;           // takes at most kStoringCpuShare of cores that other threads want
+  bool yields_cores = false;           // uses at most kStoringCpuShare of the cores' time while others want it
 };
 
-// The stages of a block, and where its tag is meanwhile:
+// The stages of a block, and the member that holds the block's tag in each stage:
 //   jobs_ -> begin(): claimed, copied (stores)    ready_
 //   -> send_ready(): with the disk                num_sent_ counts it
 //   -> collect(): returned by the disk            to_finish_
 //   -> finish(): verified, copied (loads)         idle_
 class DiskIoWorker {
  public:
-  // Returns null if there is no memory for the buffers. There are twice as many buffers as blocks that the disk moves at the same time: the
-  // disk works on half of them while the others are copied and checked. The queue must accept that many blocks.
+  // Starts the thread. Returns null if the buffers cannot be allocated. The worker has kBuffersPerDepth * depth buffers: the disk works on
+  // half of them while the thread copies and checks the others. The queue must accept one block per buffer.
   static std::unique_ptr<DiskIoWorker> start(DiskSlots& places, std::unique_ptr<BlockQueue> queue, const DiskIoWorkerOptions& options);
   static constexpr std::uint32_t kBuffersPerDepth = 2;
   // Finishes the blocks in flight; jobs that have not begun fail.
@@ -59,7 +59,8 @@ class DiskIoWorker {
 
   DiskIoWorker(DiskSlots& places, std::unique_ptr<BlockQueue> queue, const DiskIoWorkerOptions& options, Buffers memory);
   void run();
-  // Begins the next job and returns true. If a job must wait, returns false and sets `rest` to the time to wait.
+  // Returns whether a job was begun. If the rate limit or the CPU share delays the next job, sets `rest` to the time until the next
+  // attempt.
   bool begin_one(CpuShare* share, std::chrono::milliseconds& rest);
   void begin(std::uint32_t tag);
   void send_ready();

@@ -1,7 +1,7 @@
-// The state of each slot of a disk tier, in memory and in its table. The two movers' threads call it, and users on any thread. One lock
-// guards the states, another the file; they are never held together. A slot is claimed before bytes move and settled afterwards, so a block
-// is never read while it is written. The entry is written after the payload: a crash in between leaves a block that does not verify: a
-// miss.
+// The state of each slot of a disk tier, in memory and in its table. Called by the threads of the two I/O workers and, for counters and
+// restored blocks, on any thread. One lock guards the states, another lock the file; a thread never holds both. A slot is claimed before
+// its bytes are moved and released afterwards, so a block is never read while it is written. The entry is written after the payload: after
+// a crash in between, the block does not verify and is a miss.
 #include "runtime/tier/disk_slots.h"
 
 #include <algorithm>
@@ -15,15 +15,15 @@ namespace {
 
 constexpr std::uint32_t kEntriesPerRead = 512;
 constexpr std::uint32_t kMaxSlotsInspected = 4096;  // slots per call, so that the lock is held only briefly
-// Each opening of a folder numbers its stores above all stores of earlier openings: 2^40 blocks fit into one opening.
-constexpr unsigned kSequenceBits = 40;  // per incarnation
+// Bits for the sequence numbers of one opening of a folder (an incarnation): 2^40 stores. A later opening has greater numbers.
+constexpr unsigned kSequenceBits = 40;  // bits per incarnation
 
 }  // namespace
 
 DiskSlots::DiskSlots(TierFiles& files, const OpenedTier& tier)
     : header_(tier.header), files_(files), places_(tier.num_places), sequence_(tier.header.incarnation << kSequenceBits) {}
 
-// Slots with entries that cannot be read count as empty.
+// Treats slots whose entries cannot be read as empty.
 bool DiskSlots::read_more() {
   const std::uint32_t first = num_read_;  // written by this thread only
   if (first == places_.size()) return false;
@@ -68,7 +68,8 @@ std::optional<Checksum> DiskSlots::claim_to_load(const TierJob& job) {
   return place.entry.checksum;
 }
 
-// Writes the entry after its payload. Without a new entry, the previous entry of the slot refers to bytes that do not verify.
+// Writes the entry after its payload. After a crash between the two writes, the slot's previous entry does not match the new payload and is
+// refused.
 bool DiskSlots::end_store(const TierJob& job, bool is_written) {
   bool is_stored = false;
   if (is_written) {
@@ -99,7 +100,7 @@ void DiskSlots::end_load(const TierJob& job, bool is_read, bool is_good) {
       --place.num_loads;
       return;
     }
-    place.state = SlotState::empty;  // its load is open until the entry is cleared, so no store can claim it
+    place.state = SlotState::empty;  // num_loads stays above 0 until the entry is cleared, so no store claims the slot
   }
   clear_entry(job.place);
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
 #pragma once
-// The contents of a disk tier's slots: the table in memory and on disk.
+// The contents of a disk tier's slots, in memory and in the table on disk.
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -13,7 +13,8 @@
 
 namespace quire {
 
-// May be called on any thread, except for read_more(), which only one thread calls. States of a slot: disk_store.h.
+// All functions may be called on any thread, except for read_more(): only one thread may call read_more(). disk_store.h explains the states
+// of a slot.
 class DiskSlots {
  public:
   DiskSlots(TierFiles& files, const OpenedTier& tier);
@@ -22,13 +23,13 @@ class DiskSlots {
 
   [[nodiscard]] const TierHeader& header() const { return header_; }
   [[nodiscard]] std::uint32_t num_places() const { return static_cast<std::uint32_t>(places_.size()); }
-  // Reads a part of the table. Returns false if everything has been read.
+  // Reads the next part of the table. Returns false if the whole table was read before this call.
   bool read_more();
 
-  // Claims a slot for a store. Returns false if the slot is in use. A successful claim must end with end_store(), a claim to load with
-  // end_load().
+  // Claims the job's slot for a store. Returns false if another store or a load uses the slot. Each successful claim must be followed by
+  // end_store() or end_load().
   bool claim_to_store(const TierJob& job, const Checksum& checksum);
-  // Claims a slot for a load. Returns the checksum of the stored block; nullopt if the slot is empty or holds another block.
+  // Claims the job's slot for a load. Returns the checksum of the stored block; nullopt if the slot is empty or holds another block.
   std::optional<Checksum> claim_to_load(const TierJob& job);
   // Returns whether the block is stored.
   bool end_store(const TierJob& job, bool is_written);
@@ -53,7 +54,8 @@ class DiskSlots {
   };
 
   [[nodiscard]] RestoredBlock block_at(std::uint32_t place) const;
-  // Clears the entry, if the disk can. An entry that stays refers to bytes that do not verify.
+  // Overwrites the slot's table entry with zeros. If the write fails, the next opening of the folder finds the old entry, and a load
+  // verifies its bytes.
   void clear_entry(std::uint32_t place);
   void count_loading(std::int32_t by);
 

@@ -15,8 +15,8 @@ constexpr std::uint32_t kMaxDepth = 256;
 
 }  // namespace
 
-// Each direction has a queue and a thread. The members are destroyed in reverse order: the movers first finish the blocks in flight, then
-// `places` and `files` end.
+// Each direction has a queue and a thread. The members are destroyed in reverse order: the workers first finish the blocks in flight, then
+// `places` and `files` are destroyed.
 struct DiskStore::State {
   State(std::unique_ptr<TierFiles> opened, const OpenedTier& tier, std::uint64_t bytes)
       : files(std::move(opened)), places(*files, tier), block_bytes(bytes) {}

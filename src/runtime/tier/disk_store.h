@@ -1,7 +1,7 @@
 #pragma once
-// KV blocks in a folder, in numbered slots, within a budget. The user of the store decides which block is in which slot. The store
-// guarantees the bytes: a load gives bytes that a tier with the same fingerprint stored under that key, or it is a miss. Writes of blocks
-// are not synchronised: after a crash, each block verifies or is missing.
+// Stores KV blocks in numbered slots of a folder, within a budget. The user of the store decides which block is in which slot. A load
+// either yields the bytes that a tier with the same fingerprint stored under the key, or is a miss. Blocks are not synced to the disk:
+// after a crash, a block that was not written completely is a miss.
 //
 // States of a slot, and what moves it between them:
 //   unread   its entry in the table was not read yet     open()
@@ -35,13 +35,13 @@ struct RestoredBlock {
   std::uint32_t place = 0;
   std::uint32_t bytes = 0;
   OffloadKey name;
-  std::uint64_t sequence = 0;  // a greater number was stored later
+  std::uint64_t sequence = 0;  // blocks that were stored later have greater numbers
 };
 
 struct DiskStoreStats {
   std::uint64_t num_stored = 0, num_loaded = 0;
   std::uint64_t bytes_stored = 0, bytes_loaded = 0;
-  std::uint64_t num_read = 0, bytes_read = 0;  // for loads, whatever their outcome
+  std::uint64_t num_read = 0, bytes_read = 0;  // read for loads, also for loads that did not succeed
   std::uint64_t num_absent = 0, num_refused = 0, num_cancelled = 0;
   std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
   double loading_s = 0.0;                 // time with at least one load queued or in flight
@@ -51,12 +51,11 @@ struct DiskStoreStats {
   [[nodiscard]] std::uint64_t num_failed() const { return num_failed_stores + num_failed_loads; }
 };
 
-// The user decides which block is in which slot. A load must name the key that was stored in its slot. A store serves one folder and one
-// process: the folder is locked.
+// A load must name the key that was stored in its slot. The folder is locked, so that only one process uses it at a time.
 class DiskStore final : public BlockStore {
  public:
-  // Opens the store. Errors: an option out of range; a budget without room for a block, or larger than the disk; a folder of another model,
-  // layout or version, or with a table that is not a tier's. A tier with a damaged header begins empty.
+  // Opens the store. Errors: an option is out of range; the budget has no room for a block, or is larger than the disk; the folder holds
+  // blocks of another model, layout or version; the table is a file of another program. A tier with a damaged header begins empty.
   static Result<std::unique_ptr<DiskStore>> open(std::unique_ptr<TierFiles> files, const DiskStoreOptions& options);
   // Finishes the blocks in flight; jobs that have not begun fail.
   ~DiskStore() override;
@@ -69,10 +68,11 @@ class DiskStore final : public BlockStore {
   [[nodiscard]] std::uint64_t block_bytes() const override;
   // Returns immediately. Loads begin in the order of submission, and so do stores; they may end in any order.
   void submit(TierJob job) override;
-  // Appends the restored blocks in slots [first, returned number): some thousand slots per call, as far as the table has been read. Call it
-  // again until it returns num_places().
+  // Appends the restored blocks of the slots from `first` on, and returns the slot at which to continue. One call covers at most 4,096
+  // slots, and only slots whose table entries were read. Call the function again until it returns num_places().
   std::uint32_t restored(std::uint32_t first, std::vector<RestoredBlock>& into) const;
-  // Returns the first held block from this slot on, continuing at slot 0 after the last slot. Looks at some thousand slots.
+  // Returns the first held block at or after slot `first`; slot 0 follows the last slot. One call inspects at most 4,096 slots and returns
+  // nullopt if none of them holds a block.
   [[nodiscard]] std::optional<RestoredBlock> next_held_block(std::uint32_t first) const;
   [[nodiscard]] DiskStoreStats stats() const;
 
@@ -82,7 +82,7 @@ class DiskStore final : public BlockStore {
   std::unique_ptr<State> state_;
 };
 
-// Returns how many slots fit into a budget, together with the table, the lock, the folder and the file system's maps of them.
+// Returns how many slots fit into a budget that also pays for the table, the lock file, the folder and the file system's extent maps.
 std::uint32_t num_slots_within(std::uint64_t budget_bytes, std::uint64_t place_bytes);
 
 }  // namespace quire

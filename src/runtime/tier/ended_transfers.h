@@ -1,5 +1,5 @@
 #pragma once
-// Ended transfers of a transport: the transport's threads add them, and poll() takes them. The caller must hold the transport's mutex.
+// Queue of ended transfers: the threads of a transport add transfers, and poll() takes them. The caller must hold the transport's mutex.
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,6 @@
-// The files of a disk tier in a folder. Opened by the engine when it sets up a tier, and by `quire cache`; used by the movers' threads. The
-// lock lives as long as the object, so two processes never write to one folder. Only the owner can read the files, because blocks reveal
-// what users wrote. Blocks bypass the page cache if the file system allows it, because the KV cache caches them already.
+// The files of a disk tier in a folder, used by the engine, by `quire cache` and by the threads of the I/O workers. The folder stays locked
+// while the object exists, so two processes never write to one folder. Only the owner can read the files, because blocks reveal prompts.
+// The blocks' file bypasses the page cache (O_DIRECT) if the file system allows it, because the KV cache already caches blocks.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kFolderField = "kv_disk";
 constexpr const char* kBudgetField = "kv_disk_budget";
-constexpr mode_t kOwnerOnly = 0600;  // blocks reveal what users wrote
+constexpr mode_t kOwnerOnly = 0600;  // blocks reveal prompts
 
 // Owns a file descriptor and closes it.
 class Descriptor {
@@ -65,7 +65,7 @@ Result<Descriptor> open_in(const Descriptor& folder, const std::string& path, co
   return file;
 }
 
-// Locks the folder. The lock lives as long as its descriptor. The lock file contains the ID of the process that has it.
+// Locks the folder until the returned descriptor is closed. Writes the ID of this process to the lock file.
 Result<Descriptor> lock_folder(const Descriptor& folder, const std::string& path) {
   Result<Descriptor> lock = open_in(folder, path, "quire-lock", 0);
   if (!lock) return lock;
@@ -119,7 +119,7 @@ class FolderFiles final : public TierFiles {
     if (bytes == 0) return {};
     if (Result<void> room = check_room(status, bytes); !room) return room;
     if (fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) == 0) return {};
-    // If the file system cannot reserve the space, a later write without room fails.
+    // If the file system cannot reserve space, a later write fails when the disk is full.
     if (errno == EOPNOTSUPP && ftruncate(descriptor, static_cast<off_t>(bytes)) == 0) return {};
     const int error = errno;
     if (ftruncate(descriptor, std::min(status.st_size, static_cast<off_t>(bytes))) != 0) return os_error(kFolderField, path_);
@@ -151,7 +151,7 @@ class FolderFiles final : public TierFiles {
  private:
   [[nodiscard]] int descriptor_of(TierFile file) const { return (file == TierFile::blocks ? blocks_ : table_).get(); }
 
-  // Checks first, because a fallocate that fails may have filled the disk before.
+  // Returns an error if the disk has too little free space. Called before fallocate, because a failing fallocate may fill the disk first.
   Result<void> check_room(const struct stat& status, std::uint64_t bytes) const {
     struct statvfs system{};
     if (fstatvfs(folder_.get(), &system) != 0) return os_error(kFolderField, path_);
@@ -173,7 +173,8 @@ class FolderFiles final : public TierFiles {
   const TierIo io_;
 };
 
-// Opens the blocks' file past the page cache if the file system allows it. Some file systems refuse the flag, some only the first read.
+// Opens the blocks' file with O_DIRECT if the file system supports the flag. Some file systems refuse O_DIRECT in open, others only in the
+// first read.
 Result<Descriptor> open_blocks(const Descriptor& folder, const std::string& path) {
   Descriptor direct(openat(folder.get(), "quire-blocks", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_DIRECT, kOwnerOnly));
   alignas(kTierPageBytes) std::array<std::byte, kTierPageBytes> probe;

@@ -1,9 +1,9 @@
 // States of a transfer, and what moves it between them:
 //   open  start()
-//   over  its last block: the thread of its direction, or wait()
-// The thread that leads the step calls start(), poll() and wait(). One thread per direction copies; wait() copies the rest of its transfer
-// on the calling thread. There is one lock, which is released while bytes are copied. Each block has a checksum: memory that has changed is
-// a miss, not a wrong answer.
+//   over  the end of its last block, on the thread of its direction or in wait()
+// The thread that leads the step calls start(), poll() and wait(). One thread per direction copies blocks; wait() copies the remaining
+// blocks of its transfer on the calling thread. The only lock is released while bytes are copied. Each block has a checksum: if the memory
+// of a slot has changed, the load is a miss.
 #include "runtime/tier/memory_transport.h"
 
 #include <fmt/format.h>
@@ -29,14 +29,15 @@ namespace {
 // Ensures that copies of different slots never share a cache line.
 constexpr std::uint64_t kAlignment = 64;  // bytes of a cache line
 constexpr std::uint64_t kPageBytes = 4096;
-// Memory that stays free for other programs when slots are touched in advance, and the amount touched between two checks of free memory.
+// Memory that stays free for other programs when slots are touched in advance, and the number of bytes touched between two checks of the
+// free memory.
 constexpr std::uint64_t kLeftOver = std::uint64_t{1} << 30U, kTakenAtOnce = std::uint64_t{1} << 26U;
 
 double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
-// Copies between the pages of a block, one after the other, and a slot.
+// Copies between a slot and the pages of a block. The slot holds the pages one after the other.
 void copy_pages(const KvPages& pages, std::uint32_t group, BlockId block, std::span<std::byte> place, bool to_place) {
   const std::size_t num_tensors = pages.layout->groups[group].layers.size();
   for (std::uint32_t tensor = 0; tensor < num_tensors; ++tensor) {
@@ -192,7 +193,8 @@ void MemoryTransport::run(Queue& queue) {
   }
 }
 
-// Touches a slot. It counts as being read meanwhile, so a store to it waits. The bytes of an empty slot have no meaning.
+// Writes to each page of the next empty slot, so that the system allocates its memory before a store needs it. The writes count as a read,
+// so a store to the slot waits. Stops for good when the machine has little memory left.
 void MemoryTransport::start_next(Lock& lock) {
   const std::size_t at = --num_untouched_;
   if (at * place_bytes_ / kTakenAtOnce != (at + 1) * place_bytes_ / kTakenAtOnce && usable_memory_bytes() < kLeftOver + kTakenAtOnce) {
@@ -273,7 +275,7 @@ void MemoryTransport::count(const PendingTransfer& pending, CopyOutcome outcome,
   stats_.num_in_use += outcome == CopyOutcome::in_use ? 1 : 0;
 }
 
-// Ends the transfer. A load reports the blocks that were not loaded; for a store no caller needs such a list.
+// Ends the transfer. The completion of a load lists the blocks that were not loaded; no caller needs such a list for a store.
 void MemoryTransport::end(Lock& lock, const PendingTransfer& pending) {
   const bool is_good = std::ranges::count(pending.is_bad, true) == 0;
   std::vector<BlockId> bad;

@@ -1,7 +1,7 @@
 #pragma once
-// Moves blocks of the KV cache to numbered slots in host memory and back. The planner of the transfers decides which block is in which
-// slot. A load gives the bytes that were last stored in the slot under the slot's present key; otherwise the block is bad. A failed store
-// leaves the slot as it was.
+// Copies blocks of the KV cache to numbered slots in host memory and back. The planner of the transfers decides which block is in which
+// slot. A load yields the bytes that were last stored in the slot under the slot's assigned key; otherwise the completion lists the block
+// as bad. A failed store leaves the slot unchanged.
 //
 // States of a slot, and what moves it between them:
 //   empty    no block                      create(); a load or read() with bytes that do not verify
@@ -30,8 +30,8 @@ namespace quire {
 struct MemoryTransportOptions {
   std::uint32_t num_places = 0;
   std::uint64_t block_bytes = 0;  // of the largest block; at most 1 GiB
-  // Stores take little of cores that other threads want (base/cpu_share.h), unless a step waits for them. The memory is therefore touched
-  // in advance, while cores are free: its first touch costs more than all copies into it.
+  // Stores use little time of cores that other threads want (base/cpu_share.h), unless a step waits for the store. While cores are idle, a
+  // thread touches the pages of empty slots in advance, because the first touch of a page costs more than a copy into it.
   bool yields_cores = false;
 };
 
@@ -40,12 +40,13 @@ struct MemoryTransportStats {
   std::uint64_t num_stored = 0, num_loaded = 0;
   std::uint64_t bytes_stored = 0, bytes_loaded = 0;
   double seconds_stored = 0.0, seconds_loaded = 0.0;  // of copying and checking, without the time in the queue
-  std::uint64_t num_absent = 0;                       // loads of a block that is not in its slot, or with an outdated number
+  std::uint64_t num_absent = 0;                       // the block is not in its slot, or the slot number is outdated
   std::uint64_t num_refused = 0;                      // loads of bytes that did not verify
   std::uint64_t num_in_use = 0;                       // stores to a slot with a store or a load in flight
 };
 
-// Used for the DRAM tier and for swap. assign() gives a slot a generation; slots that are used by their plain numbers (swap) have none.
+// Used for the DRAM tier and for swap. assign() gives a slot a generation. Swap does not call assign(): its transfers use the plain numbers
+// of the slots.
 class MemoryTransport final : public Transport {
  public:
   // Reserves the memory. Errors name `num_places` or `block_bytes`.
@@ -54,13 +55,13 @@ class MemoryTransport final : public Transport {
   MemoryTransport(const MemoryTransport&) = delete;
   MemoryTransport& operator=(const MemoryTransport&) = delete;
 
-  // Returns the number in Transfer::places for a slot that holds this key, or will hold it. Numbers returned for the slot earlier fail from
-  // now on. A slot without an assignment has no key and is used by its plain number. May be called on any thread.
+  // Assigns the key to the slot and returns the slot's new number for Transfer::places. Transfers with an earlier number of the slot fail.
+  // A slot without an assignment has no key and is used by its plain number. May be called on any thread.
   [[nodiscard]] std::uint64_t assign(std::uint32_t place, const OffloadKey& name);
-  // Copies the bytes that a transfer with this number stored in its slot. Returns false unless all these bytes are there and unchanged. A
-  // store to the slot waits until the copy has ended. May be called on any thread.
+  // Copies the block that a transfer with this number stored. Returns false if the slot does not hold the block or the bytes do not verify.
+  // `into` must have the size of the stored block. A store to the slot waits until the copy has ended. May be called on any thread.
   bool read(std::uint64_t number, std::span<std::byte> into);
-  // Returns whether the slot still holds that block. May be called on any thread.
+  // Returns whether the slot still holds the block that was stored with this number. May be called on any thread.
   [[nodiscard]] bool holds(std::uint64_t number) const;
   [[nodiscard]] std::uint32_t num_places() const { return static_cast<std::uint32_t>(places_.size()); }
   [[nodiscard]] std::uint64_t block_bytes() const { return block_bytes_; }
@@ -73,14 +74,15 @@ class MemoryTransport final : public Transport {
   void attach(const KvPages& pages, std::function<void()> notify) override;
   void start(const Transfer& transfer) override;
   void poll(std::vector<TransferCompletion>& over) override;
-  // Moves the rest of the transfer on the calling thread.
+  // Copies the blocks that have not begun on the calling thread, and waits for the others.
   void wait(TransferId transfer) override;
   void detach() override;
 
  private:
   enum class SlotState : std::uint8_t { empty, storing, held };
   enum class CopyOutcome : std::uint8_t { done, absent, refused, in_use };
-  // Guarded by mutex_. The state guards the bytes: only the thread that has set `storing` writes them.
+  // Guarded by mutex_. The state guards the bytes: only the thread that has set `storing` writes them, or start_next() while the slot is
+  // empty.
   struct Place {
     OffloadKey name;               // assigned
     std::uint32_t generation = 0;  // assigned
@@ -102,19 +104,19 @@ class MemoryTransport final : public Transport {
 
   MemoryTransport(std::unique_ptr<std::byte[], Unmap> memory, const MemoryTransportOptions& options, std::uint64_t place_bytes);
   void run(Queue& queue);
-  // Touches the memory of one more slot, or stops for good if the machine has little memory left.
+  // Touches the memory of the next empty slot. Stops touching slots for good if the machine has little memory left.
   void start_next(Lock& lock);
   [[nodiscard]] bool is_held(const Place& place, std::uint64_t number) const {
     return place.generation == number >> 32U && place.state == SlotState::held && place.stored_generation == place.generation &&
            place.stored_name == place.name;
   }
-  // Moves the next block of a transfer that has one left. The lock is released meanwhile.
+  // Copies the next block of a transfer that has at least one block left. Releases the lock during the copy.
   void copy_next_block(Lock& lock, const std::shared_ptr<PendingTransfer>& pending);
   CopyOutcome store(Lock& lock, const PendingTransfer& pending, std::size_t index);
   CopyOutcome load(Lock& lock, const PendingTransfer& pending, std::size_t index);
   void count(const PendingTransfer& pending, CopyOutcome outcome, double seconds);
   void end(Lock& lock, const PendingTransfer& pending);
-  // The bytes of a block of the group in a slot, and their checksum.
+  // Return the bytes of a group's block in a slot, and their checksum.
   [[nodiscard]] std::span<std::byte> payload(std::uint32_t place, std::uint32_t group);
   [[nodiscard]] static Checksum checksum_of(std::uint32_t place, const Place& stored, std::span<const std::byte> bytes);
 
@@ -125,9 +127,9 @@ class MemoryTransport final : public Transport {
   std::function<void()> notify_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // a transfer has come or ended, or the threads must stop
+  std::condition_variable changed_;  // a transfer was added or has ended, reads of a slot have ended, or stops_ is set
   std::vector<Place> places_;
-  std::size_t num_untouched_ = 0;  // slots before this one are untouched; the ledger assigns the last slots first
+  std::size_t num_untouched_ = 0;  // slots below are untouched; the ledger assigns the last slots first
   std::map<TransferId, std::shared_ptr<PendingTransfer>> open_;
   Queue stores_, loads_;
   EndedTransfers ended_;

@@ -1,12 +1,12 @@
 #pragma once
-// Decides when blocks may begin to move, so that their bytes keep to a rate.
+// Delays transfers of blocks so that they keep to a rate in bytes per second.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 
 namespace quire {
 
-// Used by one thread. A block may begin when earlier blocks have used up their time at the rate. Its time counts from then on.
+// Used by one thread. Each block takes its bytes divided by the rate. The next block may begin when this time has passed.
 class RateLimiter {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -14,7 +14,7 @@ class RateLimiter {
   explicit RateLimiter(std::uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
 
   [[nodiscard]] bool may_begin(TimePoint now) const { return bytes_per_second_ == 0 || now >= next_; }
-  // Unused time is lost, except for 10 ms, which make up for a thread that wakes up late.
+  // Unused time is lost, except for the last 10 ms, so that a thread that wakes up late can catch up.
   void begin(std::uint64_t bytes, TimePoint now) {
     if (bytes_per_second_ == 0) return;
     const std::chrono::duration<double> takes(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_));

@@ -6,7 +6,8 @@
 
 namespace quire {
 
-// Several blocks may have one key: it was stored again in another slot while the older entry was still in the table. The newest counts.
+// Several blocks can have the same key: the key was stored again in another slot while its older entry was still in the table. The block
+// that was stored last is used.
 void SlotIndex::add_restored(std::uint32_t num_known, std::span<const RestoredBlock> blocks) {
   std::vector<bool> is_held(num_known - num_known_);
   for (const RestoredBlock& block : blocks) {
@@ -21,7 +22,7 @@ void SlotIndex::add_restored(std::uint32_t num_known, std::span<const RestoredBl
         free_.pop_back();
       }
     }
-    // Two blocks have one sequence number if a header was lost and its numbers were used again. The second block is ignored.
+    // Two blocks have the same sequence number if a header was lost and its numbers were used again. The second block is ignored.
     if (!by_last_use_.emplace(block.sequence, block.name).second) continue;
     names_.emplace(block.name, UsedSlot{block.place, block.sequence});
     is_held[block.place - num_known_] = true;

@@ -1,6 +1,6 @@
 #pragma once
-// Maps offload keys to slots, with LRU eviction, for users of a store that have no ledger. A slot is assigned only once its contents are
-// known, so a tier does not overwrite blocks while its table is still being read. Used by one thread.
+// Maps offload keys to slots, with LRU eviction, for users of a store that have no ledger. take() returns only slots whose table entries
+// were read, so a tier does not overwrite unknown blocks while its table is still being read. Used by one thread.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,20 +14,22 @@ namespace quire {
 
 class SlotIndex {
  public:
-  // Takes the blocks that a store has found in slots [known, num_known), in any order. Slots without a block become free, and so does the
-  // older of two slots with one key. Restored blocks count as older than blocks that were added since.
+  // Adds the blocks that a store has found in the slots from the previous `num_known` up to this one, in any order. Slots without a block
+  // become free. If two slots have the same key, the one that was stored earlier becomes free. Restored blocks count as less recently used
+  // than blocks that stored() has added.
   void add_restored(std::uint32_t num_known, std::span<const RestoredBlock> blocks);
 
-  // Returns the slot of the key, and counts as a use.
+  // Returns the slot of the key and counts as a use of the key.
   std::optional<std::uint32_t> find(const OffloadKey& name);
-  // These do not count as a use.
+  // slot_of() and contains() do not count as a use.
   [[nodiscard]] std::optional<std::uint32_t> slot_of(const OffloadKey& name) const;
   [[nodiscard]] bool contains(const OffloadKey& name) const { return names_.contains(name); }
-  // Returns a slot for a key that has no slot: a free one, or the slot of the least recently used key, which is forgotten. Returns nullopt
-  // if no slot is known yet or all are being written. The key is found after stored().
+  // Returns a slot for a new key: a free slot, or else the slot of the least recently used key, which is removed. Returns nullopt if there
+  // is neither. find() finds the new key after stored().
   std::optional<std::uint32_t> take();
   void stored(const OffloadKey& name, std::uint32_t place);
-  // release() frees a slot from take() that was not stored. forget() removes a key, for example if its block was refused.
+  // release() frees a slot that take() returned and that was not stored. forget() removes a key and frees its slot, for example because a
+  // load was refused.
   void release(std::uint32_t place) { free_.push_back(place); }
   void forget(const OffloadKey& name);
 

@@ -1,9 +1,9 @@
 // States of a transfer, and what moves it between them:
 //   open  start()
-//   over  its last block (the store's thread); the watch, when it takes too long; wait(), for a store; detach()
-// The thread that leads the step calls start(), poll() and wait(). The store's threads call on_block_done(). The watch has a private
-// thread. Locks are taken in one order: a transfer's, then the transport's. Once a transfer is over, no thread of the store touches the KV
-// cache for it. A step can therefore continue while a disk hangs.
+//   over  the end of its last block (store's thread); timeout (watch()); wait() for a store (cancels_late_stores); detach()
+// The thread that leads the step calls start(), poll() and wait(). The store's threads call on_block_done(). watch() has a private thread.
+// A thread that needs both locks takes the transfer's first, then the transport's. Once a transfer is over, no thread of the store accesses
+// the KV cache for it. A step can therefore continue while a disk hangs.
 #include "runtime/tier/store_transport.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct StoreTransport::PendingTransfer {
   std::uint64_t bytes = 0;
   std::vector<bool> is_bad;
 
-  // Copies between the pages of a block and the store's bytes of it. Returns false if the transfer is over.
+  // Copies the pages of a block to the store's buffer, or back. Returns false if the transfer is over.
   bool copy(const KvPages& pages, std::size_t index, std::span<std::byte> bytes_of_block) {
     const std::lock_guard lock(mutex);
     if (is_over) return false;
@@ -117,7 +117,7 @@ void StoreTransport::start(const Transfer& transfer) {
 }
 
 void StoreTransport::submit(const std::shared_ptr<PendingTransfer>& pending, std::size_t index, std::uint64_t number) {
-  // Once the transfer is over, these functions touch neither this object nor the pages: the store may outlive both.
+  // Once the transfer is over, copy() and over() use neither this object nor the pages, because the store may outlive both.
   TierJob job{.verb = pending->direction == TransferDirection::store ? TierJob::Verb::store : TierJob::Verb::load,
               .place = 0,
               .name = {},
@@ -137,13 +137,13 @@ void StoreTransport::on_block_done(const std::shared_ptr<PendingTransfer>& pendi
   if (outcome == TierOutcome::done) {
     pending->bytes += pages_.layout->group_block_bytes(pending->group);
     const std::lock_guard own(mutex_);
-    // The timeout counts from the last block that moved, so a slow disk is not treated as a dead one.
+    // The timeout is counted from the last moved block, so that a slow disk does not count as a hanging one.
     last_progress_[static_cast<std::size_t>(pending->direction)] = SteadyClock::now();
   }
   if (--pending->num_left == 0) end(*pending, lock);
 }
 
-// Ends the transfer. A load reports the blocks that were not loaded; for a store no caller needs such a list.
+// Ends the transfer. The completion of a load lists the blocks that were not loaded; no caller needs such a list for a store.
 void StoreTransport::end(PendingTransfer& pending, std::unique_lock<std::mutex>& lock) {
   pending.is_over = true;
   const TransferCompletion completion{
@@ -193,7 +193,8 @@ void StoreTransport::wait(TransferId transfer) {
   changed_.wait(lock, [&] { return !open_.contains(transfer); });
 }
 
-// Ends transfers that make no progress. Transfers begin in the order of their IDs, so the first one of a direction is the oldest.
+// Cancels transfers whose timeout has passed. Transfers begin in the order of their IDs, so the first open transfer of a direction is the
+// oldest.
 void StoreTransport::watch() {
   std::unique_lock lock(mutex_);
   while (!stops_) {
@@ -237,7 +238,8 @@ void StoreTransport::detach() {
   }
   watch_.join();
   for (const std::shared_ptr<PendingTransfer>& pending : left) cancel(pending);
-  // A caller that has seen the end in poll() may destroy this object before the callback has returned.
+  // Waits for the callbacks: a caller that has got the last completion from poll() may destroy this object before its callback has
+  // returned.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return num_notifying_ == 0; });
 }

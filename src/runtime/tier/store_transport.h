@@ -1,8 +1,8 @@
 #pragma once
-// Moves blocks of the KV cache to the slots of a store and back; the store is a folder or in the network. A connector decides which block
-// is in which slot, and gets the numbers that transfers carry from assign(). A transfer fails when the store moves nothing in its direction
-// for too long. No request waits forever, therefore, and bytes that arrive later are not written to a block. With `cancels_late_stores`, a
-// store also fails when a step would have to wait for it.
+// Copies blocks of the KV cache to the slots of a store (a folder, or a store in the network) and back. A connector decides which block is
+// in which slot, and gets the slot numbers for Transfer::places from assign(). A transfer fails when the store moves no block in its
+// direction for too long, so no request waits forever. Bytes that arrive later are not written to the KV cache. With `cancels_late_stores`,
+// a store also fails when a step would have to wait for it.
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -22,19 +22,19 @@ namespace quire {
 
 class StoreTransport final : public Transport {
  public:
-  // `timeout_seconds`: a transfer fails after this time without a moved block in its direction, counted from its start at the earliest.
-  // `store_timeout_seconds`: the limit for stores, if it differs. `cancels_late_stores`: wait() ends a store immediately.
+  // `timeout_seconds`: a transfer fails if no block was moved in its direction for this time; the time begins at its start or later.
+  // `store_timeout_seconds`: the limit for stores, if it differs. `cancels_late_stores`: wait() cancels a store.
   StoreTransport(std::shared_ptr<BlockStore> store, double timeout_seconds, bool cancels_late_stores = false,
                  std::optional<double> store_timeout_seconds = std::nullopt);
   ~StoreTransport() override;
   StoreTransport(const StoreTransport&) = delete;
   StoreTransport& operator=(const StoreTransport&) = delete;
 
-  // Returns the number in Transfer::places for a slot that holds this key, or will hold it. Numbers returned for the slot earlier fail from
-  // now on. May be called on any thread.
+  // Assigns the key to the slot and returns the slot's new number for Transfer::places. Transfers with an earlier number of the slot fail.
+  // May be called on any thread.
   [[nodiscard]] std::uint64_t assign(std::uint32_t place, const OffloadKey& name);
 
-  // Copies the bytes of a block of the KV cache. The caller must know that no thread writes to it. Returns false if no KV cache is
+  // Copies the bytes of a block of the KV cache. The caller must ensure that no thread writes to the block. Returns false if no KV cache is
   // attached. May be called on any thread.
   [[nodiscard]] bool read_block(std::uint32_t group, BlockId block, std::span<std::byte> into) const;
 
@@ -45,12 +45,12 @@ class StoreTransport final : public Transport {
   void wait(TransferId transfer) override;
   void detach() override;
 
-  // Returns the number of transfers that failed because nothing moved. May be called on any thread.
+  // Returns the number of transfers that failed because of the timeout. May be called on any thread.
   [[nodiscard]] std::uint64_t num_timed_out(TransferDirection direction) const;
 
  private:
   struct PendingTransfer;
-  // Each assignment has a new generation, so numbers for the slot's previous block are refused.
+  // Key of a slot. Each assignment has a new generation, so that transfers with a number of an earlier assignment are refused.
   struct Assigned {
     OffloadKey name;
     std::uint32_t generation = 0;
@@ -72,7 +72,7 @@ class StoreTransport final : public Transport {
   bool is_attached_ = false;        // guarded by pages_mutex_
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // a transfer has ended, its callback has returned, or the watch must stop
+  std::condition_variable changed_;  // a transfer has ended, its callback has returned, or stops_ is set
   std::vector<Assigned> assigned_;   // by slot
   std::map<TransferId, std::shared_ptr<PendingTransfer>> open_;
   EndedTransfers ended_;

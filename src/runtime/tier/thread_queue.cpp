@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint32_t kMaxIoThreads = 4;
 
-// A disk may move fewer bytes than requested: near a full disk, or in a file that was cut. That counts as a failure.
+// Returns whether all bytes were read or written. A short read or write counts as a failure: the disk is nearly full, or the file was
+// truncated.
 bool move_block(int descriptor, const BlockIo& io) {
   ssize_t moved = -1;
   do {
@@ -25,7 +26,7 @@ bool move_block(int descriptor, const BlockIo& io) {
   return moved == static_cast<ssize_t>(io.bytes.size());
 }
 
-// For kernels and containers without io_uring: makes blocking calls on up to four threads.
+// Makes blocking calls on up to four threads, for kernels and containers without io_uring.
 class ThreadQueue final : public BlockQueue {
  public:
   ThreadQueue(int descriptor, std::uint32_t depth) : descriptor_(descriptor) {

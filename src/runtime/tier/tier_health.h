@@ -1,11 +1,11 @@
 #pragma once
-// Decides whether a tier is used in one direction, from its latest successes and failures.
+// Decides whether a tier is used in one direction (loads or stores), from its latest successes and failures.
 //
 //   used      -> disabled   kMaxFailures in a row
 //   disabled  -> on trial   begin_trial(), after the pause
 //   on trial  -> used       a success: the next pause is the shortest again
 //   on trial  -> disabled   a failure: the next pause is twice as long
-//   any       -> disabled   the tier is gone; a trial is due when it is there again
+//   any       -> disabled   set_gone(true); a trial is due after set_gone(false)
 #include <cstdint>
 
 namespace quire {
@@ -15,8 +15,8 @@ class TierHealth {
   static constexpr std::uint32_t kMaxFailures = 3;
   static constexpr double kFirstPause_s = 1.0, kLongestPause_s = 60.0;
 
-  // Takes the total successes and failures as of `now_s`. If failures outnumber successes since the last call, they extend the row of
-  // failures.
+  // Updates the state from the total numbers of successes and failures at `now_s`. If there were more failures than successes since the
+  // last call, the failures count as consecutive; otherwise a success resets the count.
   void note(std::uint64_t num_done, std::uint64_t num_failed, double now_s);
   void set_gone(bool gone, double now_s);
 

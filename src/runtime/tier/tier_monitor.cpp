@@ -1,5 +1,5 @@
-// One thread calls look() some times a second; the engine thread reads service(). look() submits reads and does not wait for them: the
-// counters of the store and of the transport show whether they hang.
+// One thread calls look() several times per second; the engine thread reads service(). look() submits reads and does not wait for them: the
+// counters of the store and of the transport show whether reads hang.
 #include "runtime/tier/tier_monitor.h"
 
 #include <utility>
@@ -8,7 +8,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kReadsPerProbe = 8;
-// Trials and measurements share the disk with requests, so they read few blocks, and seldom.
+// Trials and measurements compete with requests for the disk, so they read few blocks and at long intervals.
 constexpr double kReadInterval_s = 5.0;
 constexpr double kIdentityInterval_s = 1.0;
 
@@ -21,7 +21,7 @@ bool TierMonitor::look(double now_s) {
   const DiskStoreStats stats = store_->stats();
   std::optional<bool> is_gone;
   if (now_s >= next_identity_s_) {
-    // Another folder with this name is not this tier either, for example a disk that was removed and came back empty.
+    // A different folder at this path counts as gone, too: for example, the disk was unmounted and an empty folder is left.
     is_gone = identity_of(folder_) != identity_;
     next_identity_s_ = now_s + kIdentityInterval_s;
   }
@@ -41,7 +41,8 @@ bool TierMonitor::look(double now_s) {
   return service_ != before;
 }
 
-// Begins to read some blocks; returns whether there are any. The bytes are verified and dropped.
+// Begins to read up to kReadsPerProbe blocks; their bytes are verified and dropped. Returns false if previous reads are still in flight or
+// no block was found.
 bool TierMonitor::start_probe_reads(double now_s) {
   if (is_reading()) return false;
   std::uint32_t num_found = 0;

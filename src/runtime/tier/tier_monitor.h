@@ -1,6 +1,6 @@
 #pragma once
-// Watches over a disk tier. A tier that fails, hangs or is gone is disabled, for loads, for stores, or for both, and is tried again later.
-// A trial of loads reads some of its blocks, so no request waits for it. A trial of stores uses the next stores.
+// Disables a disk tier that fails, hangs or is gone, for loads, for stores, or for both, and tries it again later. To try loads, the
+// monitor itself reads some blocks, so that no request waits for the trial. To try stores, the monitor enables them for the next stores.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -22,18 +22,18 @@ class TierMonitor {
   // `transport` outlives this object.
   TierMonitor(std::shared_ptr<DiskStore> store, const StoreTransport& transport, std::string folder);
 
-  // Called by one thread, some times per second. Returns whether service() has changed.
+  // Updates service() from the store's counters. Returns whether service() has changed. One thread calls it several times per second.
   bool look(double now_s);
 
   // May be called on any thread.
   [[nodiscard]] TierService service() const;
   [[nodiscard]] std::uint64_t num_times_disabled() const;
   [[nodiscard]] bool is_gone() const;
-  // Requests that some blocks are read, to measure the speed.
+  // Requests that look() reads some blocks, to measure the load speed.
   void request_probe() { is_probe_requested_ = true; }
 
  private:
-  // Outlives the watch while one of its reads is in flight.
+  // Outlives the monitor while one of the reads is in flight.
   struct Reads {
     std::atomic<std::uint32_t> num_left = 0;
   };
@@ -46,7 +46,7 @@ class TierMonitor {
   // The folder's identity when the tier was opened.
   const std::optional<FileIdentity> identity_;
   const std::shared_ptr<Reads> reads_ = std::make_shared<Reads>();
-  // Used by the looking thread only: where the next reads begin, so that every block gets its turn.
+  // Used only by the thread that calls look(). next_slot_: the slot at which the next reads begin, so that all blocks are read in turn.
   std::uint32_t next_slot_ = 0;
   double next_reads_s_ = 0.0, next_identity_s_ = 0.0;
   std::atomic<bool> is_probe_requested_ = false;

@@ -1,6 +1,6 @@
-// Checks a tier's folder and sets the sizes of its files. Called once, by the thread that opens a store. Nothing in a folder is changed
-// before it is accepted: a folder of another model, layout or version is refused as it is. The header is written alternately to two pages
-// and synchronised, so that a loss of power leaves one valid page.
+// Checks a tier's folder and sets the sizes of its files. Called once, by the thread that opens a store. A folder of another model, layout
+// or version is refused before anything in it is changed. The header is written alternately to two pages and synchronised, so that one
+// valid page is left after a loss of power.
 #include "runtime/tier/tier_opening.h"
 
 #include <fmt/format.h>
@@ -15,16 +15,15 @@
 namespace quire {
 namespace {
 
-// The ledger's limit (OffloadOptions::num_slots).
+// Maximum number of slots of a ledger (OffloadOptions::num_slots).
 constexpr std::uint64_t kMostPlaces = std::uint64_t{1} << 28U;
 
 std::uint64_t table_size(std::uint64_t num_places) {
   return padded_to_page(entry_offset(num_places));
 }
 
-// Returns the bytes that the file system may use for its maps. Preallocated space that is written in any order is split into extents: at
-// worst two for each block and each page of the table. ext4 keeps at least 170 extents in a page. Adds the folder, the lock and partly
-// filled maps.
+// Returns the bytes that the file system may need for extent maps, the folder and the lock file. Preallocated space that is written in any
+// order is split into extents: at worst two for each block and each page of the table. ext4 keeps at least 170 extents in a page.
 std::uint64_t map_bytes(std::uint64_t num_places, std::uint64_t place_bytes) {
   const std::uint64_t pieces =
       2 * (num_places + table_size(num_places) / kTierPageBytes) + num_places * place_bytes / (std::uint64_t{64} << 20U);
@@ -85,7 +84,7 @@ Result<std::optional<TierHeader>> read_tier_header(TierFiles& files) {
               "use another folder, or remove its quire-* files");
 }
 
-// The sizes grow with the number of slots, so a binary search finds the largest number.
+// folder_size() grows with the number of slots, so a binary search finds the largest number of slots that fits.
 std::uint32_t num_slots_within(std::uint64_t budget_bytes, std::uint64_t place_bytes) {
   std::uint64_t low = 0;
   std::uint64_t high = std::min(kMostPlaces, budget_bytes / place_bytes) + 1;

@@ -1,5 +1,5 @@
 #pragma once
-// Work done once when a tier is opened: its header is checked, and its files get their size.
+// Opens a disk tier: checks its header and sets the sizes of its files.
 #include <cstdint>
 #include <optional>
 
@@ -20,12 +20,12 @@ struct OpenedTier {
   std::uint32_t num_places = 0;
 };
 
-// Returns the newer valid one of the table's two header pages; nullopt if a tier would begin empty. Errors: the table has another version,
-// or is not a tier's.
+// Returns the newer valid header of the table's two header pages; nullopt if a tier would begin empty. Errors: the table has another
+// version or checksum algorithm, or belongs to another program.
 Result<std::optional<TierHeader>> read_tier_header(TierFiles& files);
 
-// Checks the folder and sets the sizes of its files. Errors: see DiskStore::open(). A refused folder stays unchanged, except that missing
-// files were created.
+// Checks the folder, sets the sizes of its files and writes a new header. Errors: see DiskStore::open(). A refused folder stays unchanged,
+// except that missing files were created.
 Result<OpenedTier> open_tier(TierFiles& files, const TierShape& shape);
 
 }  // namespace quire

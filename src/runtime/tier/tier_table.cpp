@@ -1,6 +1,6 @@
-// Encodes and decodes the header, entries and checksums of a disk tier. Pure functions; any thread. Nothing that was read is trusted before
-// its checksum matches. Each checksum is bound to its subject: an entry to its slot, a payload to its key, both to this folder and this
-// model. kTierVersion fixes the layout: a change of one byte needs another version.
+// Encodes and decodes the header, entries and checksums of a disk tier. All functions are pure. Bytes that were read are used only if their
+// checksum matches. An entry's checksum covers its slot, a payload's its key, and both cover the identity of the folder and the fingerprint
+// of the model. A change of the layout needs a new kTierVersion.
 #include "runtime/tier/tier_table.h"
 
 #include <algorithm>
@@ -18,7 +18,8 @@ static_assert(std::endian::native == std::endian::little, "the table is little-e
 
 constexpr std::array<char, 16> kMagic = {'q', 'u', 'i', 'r', 'e', ' ', 'd', 'i', 's', 'k', ' ', 't', 'i', 'e', 'r', '\n'};
 
-// Returns the kind of checksum: 2 for SHA-256, if the build has no xxhash. SHA-256 is slower. A tier with the other kind is refused.
+// Returns the checksum algorithm of this build: 1 for XXH3, or 2 for the slower SHA-256 if the build has no xxhash. A tier with the other
+// algorithm is refused.
 std::uint32_t checksum_kind() {
   return xxhash_available() ? 1 : 2;
 }
@@ -54,8 +55,8 @@ bool is_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-// Returns the checksum of an entry's fields and padding, followed by the values that it is bound to. The same entry in another slot or
-// folder does not verify.
+// Returns the checksum of an entry's fields and padding, the header's identity and fingerprint, and the slot number. The same entry in
+// another slot or folder therefore does not verify.
 Checksum entry_checksum(std::span<const std::byte> bytes, const TierHeader& header, std::uint64_t place) {
   std::array<std::byte, kEntryBytes + sizeof header.identity + sizeof header.fingerprint + sizeof place> bound{};
   std::ranges::copy(bytes.first(kEntryBytes - sizeof(Checksum)), bound.begin());

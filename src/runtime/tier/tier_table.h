@@ -1,7 +1,7 @@
 #pragma once
-// The byte format of a disk tier's table: two header pages, of which the newer valid one counts, then one entry per slot. Little-endian.
-// Nothing that is read is trusted. An entry's checksum is bound to its slot, a payload's checksum to its offload key, and both to the
-// header's identity and fingerprint. Data that is flipped, torn, swapped, stale or from another model therefore does not verify.
+// Byte format of a disk tier's table: two header pages, then one entry per slot, little-endian. The newer valid header page is used. An
+// entry's checksum covers its slot number; a payload's checksum covers its offload key. Both cover the header's identity and fingerprint.
+// Data that is flipped, torn, swapped, stale or from another model therefore does not verify.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,21 +12,21 @@
 namespace quire {
 
 using Checksum = std::array<std::uint8_t, 16>;
-// Identifies everything that a block's bits depend on and its key does not contain: weights, KV layout and dtype, numeric family, ...;
-// opaque here.
+// Identifies everything besides the key that determines a block's bits: weights, KV layout and dtype, numeric family, and so on. The table
+// does not interpret it.
 using TierFingerprint = std::array<std::uint8_t, 32>;
 
 struct TierHeader {
   std::uint64_t place_bytes = 0;  // of a slot in the blocks' file
   TierFingerprint fingerprint{};
-  std::array<std::uint8_t, 16> identity{};  // drawn when the tier began empty
+  std::array<std::uint8_t, 16> identity{};  // random, drawn when the tier was created
   std::uint64_t incarnation = 0;            // number of openings since then
 
   friend bool operator==(const TierHeader&, const TierHeader&) = default;
 };
 
 struct TierEntry {
-  std::uint64_t sequence = 0;  // a greater number was stored later; 0: the slot is empty
+  std::uint64_t sequence = 0;  // increases with each store; 0: the slot is empty
   OffloadKey name;
   std::uint32_t bytes = 0;  // of the block, without the padding of its last page
   Checksum checksum{};      // of the payload
@@ -37,7 +37,7 @@ struct TierEntry {
 inline constexpr std::uint32_t kTierVersion = 1;
 inline constexpr std::uint64_t kTierPageBytes = 4096;  // of a header; payloads are padded to it, for direct I/O
 inline constexpr std::uint64_t kMaxTierBlockBytes = std::uint64_t{1} << 30U;
-inline constexpr std::uint64_t kEntryBytes = 128;  // lies in one sector
+inline constexpr std::uint64_t kEntryBytes = 128;  // a divisor of the sector size, so an entry is in one sector
 
 // Returns the offset of a slot's entry in the table.
 constexpr std::uint64_t entry_offset(std::uint64_t place) {
@@ -52,7 +52,7 @@ enum class HeaderState : std::uint8_t {
   good,           //
   damaged,        // a tier's header with a wrong checksum
   other_version,  // a tier's header of another version or with other checksums
-  foreign         // not a tier's header
+  foreign         // not written by a tier
 };
 enum class EntryState : std::uint8_t { empty, good, damaged };
 

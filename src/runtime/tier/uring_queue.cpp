@@ -1,6 +1,6 @@
-// io_uring: one thread keeps many blocks in flight. uring_queue_absent.cpp replaces this file if liburing is not installed. Used by one
-// mover's thread, except for wake(), which signals an eventfd that the ring polls. Every block has one tag and one completion; a block that
-// was moved only in part counts as failed.
+// Keeps many blocks in flight on one thread with io_uring. uring_queue_absent.cpp replaces this file if liburing is not installed. Used by
+// the thread of one I/O worker, except for wake(), which signals an eventfd that the ring polls. Every block has one tag and one
+// completion; a short read or write counts as failed.
 #include <liburing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -79,7 +79,7 @@ class UringQueue final : public BlockQueue {
     io_uring_sqe_set_data64(entry, kWakeTag);
     send(0);
   }
-  // Submits the prepared entries to the kernel. If the kernel has no memory for them, they stay prepared for the next call.
+  // Submits the prepared entries to the kernel. If the kernel has no memory for the entries, the next call submits them.
   void send(unsigned num_awaited) {
     int sent = 0;
     do sent = io_uring_submit_and_wait(&ring_, num_awaited);

@@ -1,5 +1,5 @@
 #pragma once
-// Joins several transports into one: a transfer goes to the transport of its tier.
+// Joins several transports into one, which passes each transfer to the transport of its tier.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,12 +10,12 @@
 
 namespace quire {
 
-// Made with the engine. The thread that leads the step calls start(), poll() and the waits. A transfer is sent by its tier. Later calls
-// find it by its ID until poll() has reported its end.
+// Created with the engine. The thread that leads the step calls start(), poll() and the waits. start() chooses the transport by the
+// transfer's tier. Later calls find the transport by the transfer's ID until poll() has reported the end of the transfer.
 class RoutedTransport final : public Transport {
  public:
-  // Transports are added before attach(). Each tier has one transport, and each transport one tier; `default_transport`, if given, takes
-  // all others.
+  // Transports must be added before attach(). Each tier has one transport, and each transport one tier. `default_transport`, if given,
+  // moves the transfers of all other tiers.
   explicit RoutedTransport(std::shared_ptr<Transport> default_transport = nullptr);
   void add(std::uint32_t tier, std::shared_ptr<Transport> transport);
 
@@ -32,7 +32,7 @@ class RoutedTransport final : public Transport {
   std::vector<std::shared_ptr<Transport>> all_;  // `default_transport` comes first
   std::map<std::uint32_t, Transport*> by_tier_;
   Transport* default_;
-  std::map<TransferId, Transport*> open_;  // begun, end not reported yet
+  std::map<TransferId, Transport*> open_;  // transfers whose end poll() has not reported
 };
 
 }  // namespace quire

@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// Shared with the transport, which gets it before a callback is set. The transport's threads may call it while the runner is destroyed, so
-// the runner first removes the function under the lock.
+// Callback shared with the transport. The transport's threads may call it while the runner is destroyed, so the destructor first clears
+// `notify` under the lock.
 struct TransferRunner::NotifyState {
   std::mutex mutex;
   std::function<void()> notify;
@@ -64,7 +64,7 @@ void TransferRunner::after_kv_write(std::uint32_t layer) {
   if (transport_ != nullptr) transport_->layer_written(layer);
 }
 
-// Copies the bad blocks: the transport's views end with its next poll(), and the core reads the result later.
+// Copies the bad blocks, because the transport's views end with its next poll() and the core reads the result later.
 void TransferRunner::collect(CollectedTransfers& into) {
   into.completions.clear();
   into.bad_blocks.clear();
@@ -73,7 +73,7 @@ void TransferRunner::collect(CollectedTransfers& into) {
   into.bad_blocks.reserve(over_.size());
   for (const TransferCompletion& completion : over_) {
     const auto found = std::ranges::find(open_, completion.transfer, &Open::id);
-    // Counted and skipped: a transport that reports an end twice must not end another transfer.
+    // Ignored, because a transport that reports an end twice must not end another transfer.
     if (found == open_.end()) {
       ++totals_.num_unexpected;
       continue;

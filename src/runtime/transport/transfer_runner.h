@@ -1,6 +1,6 @@
 #pragma once
-// The worker's half of transfers: begins the transfers of plans, waits where a pass must, and collects ended transfers. The thread that
-// leads the step calls it. Without a transport, plans have no transfers.
+// Runs the transfers of a worker: begins the transfers of plans, waits for transfers that a forward pass needs, and collects ended
+// transfers. The thread that leads the step calls it. Without a transport, plans have no transfers.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,40 +17,40 @@ struct TransferTotals {
   std::uint64_t num_loads = 0, num_stores = 0;  // that have ended
   std::uint64_t bytes_loaded = 0, bytes_stored = 0;
   std::uint64_t num_failed = 0;
-  std::uint64_t num_unexpected = 0;  // ends of transfers that had ended or never began: an error of the transport, skipped
+  std::uint64_t num_unexpected = 0;  // reported ends of transfers that were not open; ignored
 };
 
-// Transfers collected after one step, with the memory for their views.
+// Transfers collected after one step. `bad_blocks` owns the memory that the completions refer to.
 struct CollectedTransfers {
   std::vector<TransferCompletion> completions;
   std::vector<std::vector<BlockId>> bad_blocks;
   TransferTotals totals;
 };
 
-// The order within a step, which protects the bytes of blocks:
-//   store(plan)             bytes of earlier steps are read before they can be overwritten
+// Calls within a step, in this order, which protects the bytes of blocks:
+//   store(plan)             blocks are read before the step can overwrite them
 //   zero and copy blocks    by the worker
-//   load(plan)              then blocks are filled
-//   before_attention(i)     layer i waits for its part of loads that the pass needs
+//   load(plan)              fills blocks
+//   before_attention(i)     layer i waits for its part of layer-by-layer loads
 //   collect()               after sampling
 class TransferRunner {
  public:
   // `transport` may be null.
   TransferRunner(std::shared_ptr<Transport> transport, const KvPages& pages);
-  // Detaches the transport, which then no longer touches the memory.
+  // Detaches the transport, which no longer accesses the KV cache afterwards.
   ~TransferRunner();
   TransferRunner(const TransferRunner&) = delete;
   TransferRunner& operator=(const TransferRunner&) = delete;
 
   [[nodiscard]] bool has_transport() const { return transport_ != nullptr; }
-  // Sets the callback; called before the first plan. The callback runs after each end of a transfer, on any thread.
+  // Sets the callback. Must be called before the first plan. The callback runs after each end of a transfer, on any thread.
   void set_notify(std::function<void()> notify);
 
   // Begins the plan's stores and waits for its fences. Called before the plan's blocks are written.
   void store(const StepPlan& plan);
-  // Begins the plan's loads, and waits for the loads that the whole pass needs. Called when the plan's blocks may be written.
+  // Begins the plan's loads and waits for the loads that the whole pass needs. Called when the blocks of the plan may be overwritten.
   void load(const StepPlan& plan);
-  // Called before a layer reads or writes its pages, and after it has written them.
+  // before_attention() is called before a layer reads or writes its pages, after_kv_write() after the layer has written them.
   void before_attention(std::uint32_t layer);
   void after_kv_write(std::uint32_t layer);
   // Collects the transfers that have ended since the last call.
@@ -66,7 +66,7 @@ class TransferRunner {
 
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<NotifyState> notify_state_;  // shared with the transport
-  // Begun and not collected; there are few.
+  // Transfers that have begun and were not collected.
   std::vector<Open> open_;
   std::vector<TransferId> by_layer_;  // of the current plan
   std::vector<TransferCompletion> over_;

@@ -1,5 +1,5 @@
 #pragma once
-// Lookup of the LoRA adapter that a plan names.
+// Interface for looking up the LoRA adapter that a plan names.
 #include <cstdint>
 #include <memory>
 
@@ -10,7 +10,7 @@ namespace quire {
 class AdapterSource {
  public:
   virtual ~AdapterSource() = default;
-  // Returns the adapter of an open request, which always exists. `lora_id` is AdmittedRequest::lora_id and not 0. Called on the thread that
+  // Returns the adapter of an open request; it always exists. `lora_id` is AdmittedRequest::lora_id and not 0. Called on the thread that
   // leads a step; must not wait.
   [[nodiscard]] virtual std::shared_ptr<const Adapter> find(std::int64_t lora_id) const = 0;
 };

@@ -1,6 +1,6 @@
 // Keeps the histories of requests between steps and builds the pass that a plan describes. The worker calls it on the thread that leads a
-// step. The core keeps no tokens in flight and plans name none, so later tokens depend on this history. A plan that does not match the
-// history stops the program: ignoring it would change an answer.
+// step. Plans do not contain the tokens of the steps in flight, so later tokens depend on these histories. A plan that does not match the
+// histories ends the program, because ignoring the difference would change an output.
 #include "runtime/worker/batch.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace quire {
 namespace {
 
-// The core reserves a position for a draft token that the worker itself has proposed.
-constexpr TokenId kWorkerDraft = -1;  // value in ScheduledRequest::drafts
+// Value in ScheduledRequest::drafts for a position that the core reserves for a draft token of the worker.
+constexpr TokenId kWorkerDraft = -1;  // no token id
 
 }  // namespace
 
@@ -56,7 +56,7 @@ void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter>
   std::vector<TokenId>& history = histories_[request.slot.value];
   history.reserve(std::min<std::uint64_t>(max_model_len_, std::uint64_t{request.num_prompt_tokens} + request.sampling->max_tokens));
   history.assign(request.tokens.begin(), request.tokens.end());
-  // A request with outputs was preempted after its prompt was complete; the prompt's log probabilities are already reported.
+  // A request with outputs was preempted after its prompt was complete, so the prompt's log probabilities were already reported.
   const bool is_prompt = request.tokens.size() == request.num_prompt_tokens;
   prompt_rows_[request.slot.value] = {is_prompt && request.sampling->prompt_logprobs ? request.num_prompt_tokens - 1 : 0,
                                       request.sampling->prompt_logprobs.value_or(0)};
@@ -80,7 +80,7 @@ void Batch::expect(Slot slot, std::span<const TokenId> drafts) {
   expected_histories_[slot.value].drafts.assign(drafts.begin(), drafts.end());
 }
 
-// Checks that the worker supports everything the plan asks for: ignoring a part would change answers.
+// Checks that the worker supports everything that the plan contains. Ignoring a part would change outputs.
 void Batch::check_supported(const StepPlan& plan) const {
   for (const ScheduledRequest& request : plan.scheduled) {
     QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens,
@@ -91,8 +91,9 @@ void Batch::check_supported(const StepPlan& plan) const {
   }
 }
 
-// With asynchronous scheduling the plan assumed that all draft tokens of the previous step are accepted. If some were rejected, the history
-// is shorter than planned. Positions then move back by that number, and the draft tokens that are expected now take the reserved positions.
+// Returns the request with corrected positions and draft tokens. With asynchronous scheduling, the plan assumed that all draft tokens of
+// the previous step are accepted. Each rejected draft token moves the positions back by one. The draft tokens that are expected now take
+// the reserved positions.
 ScheduledRequest Batch::without_rejected_drafts(const ScheduledRequest& planned) {
   ScheduledRequest known = planned;
   if (!planned.samples) return known;
@@ -188,7 +189,7 @@ void Batch::add_positions(const ScheduledRequest& request) {
 }
 
 // Adds the last position that each row attends to. The tokens of `request` are the last ones in `tokens_`. The core never splits a prompt
-// within an image that attends to all of itself.
+// within an image whose tokens attend to each other in both directions.
 void Batch::add_last_seen(const ScheduledRequest& request) {
   const std::uint32_t begin = request.num_computed_tokens, end = begin + request.num_tokens;
   const auto first_row = last_seen_.size();
@@ -203,8 +204,8 @@ void Batch::add_last_seen(const ScheduledRequest& request) {
   }
 }
 
-// Adds the output rows of the pass. Their hidden states are read for log probabilities of the prompt, for a pooled vector and for sampling.
-// The model keeps the output of its last layer for these rows only. The tokens of `request` are the last ones in `tokens_`.
+// Adds the request's output rows: rows whose hidden states are read for log probabilities of the prompt, for a pooled vector or for
+// sampling. The model keeps the output of its last layer for these rows only. The tokens of `request` are the last ones in `tokens_`.
 void Batch::add_outputs(const ScheduledRequest& request) {
   const auto end = static_cast<std::uint32_t>(tokens_.size());
   const std::uint32_t begin = end - request.num_tokens;
@@ -223,7 +224,7 @@ void Batch::add_outputs(const ScheduledRequest& request) {
   }
 }
 
-// The next `num_rows` output rows belong to this run of prompt tokens.
+// Adds a run of prompt tokens for the next `num_rows` output rows.
 void Batch::add_prompt_run(const ScheduledRequest& request, std::uint32_t num_rows) {
   prompt_runs_.push_back({.id = request.id,
                           .slot = request.slot,
@@ -233,8 +234,8 @@ void Batch::add_prompt_run(const ScheduledRequest& request, std::uint32_t num_ro
                           .num_logprobs = prompt_rows_[request.slot.value].num_logprobs});
 }
 
-// The model chooses experts of the last layer for output rows only, so every row becomes one, including rows for log probabilities and
-// sampling.
+// Makes every row of the request an output row, because the model chooses experts of the last layer only for output rows. Includes rows for
+// log probabilities and sampling.
 void Batch::add_routed_rows(const ScheduledRequest& request, std::uint32_t begin) {
   const PromptRows wanted = prompt_rows_[request.slot.value];
   if (wanted.end > request.num_computed_tokens)

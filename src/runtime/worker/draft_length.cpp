@@ -1,7 +1,7 @@
 // Finds the number of draft tokens that produces tokens fastest. The thread that leads a step calls it once or twice per step.
 //
 // A step of n requests with k draft tokens each takes one pass over n (1 + k) rows and k passes of the draft model over n rows. If a draft
-// token after accepted ones is accepted with probability a, the step yields n (1 + a + a^2 + ... + a^k) tokens.
+// token after accepted draft tokens is accepted with probability a, the step yields n (1 + a + a^2 + ... + a^k) tokens.
 #include "runtime/worker/draft_length.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace {
 constexpr double kTimeWeight = 1.0 / 32.0;  // weight of the newest measurement
 constexpr double kAcceptanceWeight = 1.0 / 32.0;
 constexpr double kOutputsWeight = 1.0 / 16.0;
-constexpr std::uint64_t kNumUnclampedSamples = 8;  // after these, one measurement counts at most kMaxTimeRatio times its expected time
+constexpr std::uint64_t kNumUnclampedSamples = 8;  // later measurements are limited to kMaxTimeRatio times the expected time
 constexpr double kMaxTimeRatio = 4.0;
 constexpr double kMinSpread = 0.1;                  // least spread of counts, relative to their mean, for which a slope is fitted
-constexpr std::uint64_t kPlainStepInterval = 64;    // while draft tokens pay off, one step in this many runs without, to measure it
-constexpr std::uint64_t kFirstPlainStep = 4;        // earlier, from this step on, only steps numbered by a power of two run without
+constexpr std::uint64_t kPlainStepInterval = 64;    // while draft tokens pay off, one step in this many has none, to measure its time
+constexpr std::uint64_t kFirstPlainStep = 4;        // before step kPlainStepInterval: powers of two from this step on have none
 constexpr std::uint32_t kProbeEvery = 64;           // least number of steps without draft tokens between probes
 constexpr std::uint32_t kProbeSteps = 4;            // steps per probe
 constexpr std::uint32_t kProbeDrafts = 2;           // draft tokens in each step of a probe
@@ -35,7 +35,7 @@ void LinearTimeModel::add(double count, double seconds) {
   mean_s_ += weight * longer;
   variance_ = (1.0 - weight) * (variance_ + weight * more * more);
   covariance_ = (1.0 - weight) * (covariance_ + weight * more * longer);
-  // Equal counts carry no information about the slope, so it stays.
+  // Equal counts carry no information about the slope, so the slope is kept.
   const double least = kMinSpread * mean_count_;
   if (variance_ > least * least) slope_s_ = covariance_ / variance_;
   slope_s_ = std::clamp(slope_s_, 0.0, mean_count_ > 0.0 ? mean_s_ / mean_count_ : 0.0);

@@ -1,11 +1,12 @@
 #pragma once
-// Chooses how many tokens of a draft model pay off. More draft tokens add rows to the model's pass and passes of the draft model, and they
-// gain what is accepted. The choice follows measured times and so differs between runs; answers do not depend on it.
+// Chooses the number of draft tokens from a draft model that produces tokens fastest. More draft tokens add rows to the model's pass and
+// passes of the draft model; they save passes of the model if they are accepted. The choice depends on measured times, so it differs
+// between runs. The output does not depend on the choice.
 #include <cstdint>
 
 namespace quire {
 
-// Fits seconds as a line over a count, by least squares. Old measurements lose their weight gradually.
+// Fits seconds as a linear function of a count, by least squares. The weight of old measurements decreases gradually.
 class LinearTimeModel {
  public:
   void add(double count, double seconds);
@@ -19,26 +20,25 @@ class LinearTimeModel {
   double slope_s_ = 0.0;
 };
 
-// Owned by the proposer and used by one thread at a time. It knows only what is reported: times of passes, and how many draft tokens were
-// accepted.
+// Owned by the proposer and used by one thread at a time. Its inputs are the times of passes and the numbers of accepted draft tokens.
 class DraftLength {
  public:
   struct Choice {
     std::uint32_t num_drafts = 0;  // per request
-    // Most tokens that the draft model may have to catch up on for a request. With more, the request would end before its draft tokens pay
-    // off.
+    // Maximum number of tokens that the draft model may have to catch up on for a request. With more, the request would end before its
+    // draft tokens pay off.
     double max_missing = 0.0;
-    bool is_probe = false;  // draft tokens do not pay off; one request gets some, to detect a change
+    bool is_probe = false;  // draft tokens do not pay off; one request gets draft tokens, to detect a change
   };
 
-  // `always_draft`: always choose `max_drafts`.
+  // `always_draft`: choose() always returns `max_drafts`.
   explicit DraftLength(std::uint32_t max_drafts, bool always_draft = false) : max_drafts_(max_drafts), always_draft_(always_draft) {}
 
-  // Reports a pass of the model: the rows of its batch, and how many were sampled from. Passes of mostly prompt tokens are not fitted.
+  // Reports a pass of the model: its number of rows, and how many rows were sampled from. Passes with mostly prompt tokens are ignored.
   void record_pass(std::uint32_t num_rows, std::uint32_t num_sampled_rows, double seconds);
-  // Reports passes of the draft model over one token of each request; `seconds` is their total.
+  // Reports passes of the draft model with one token per request; `seconds` is their total time.
   void record_drafting(std::uint32_t num_requests, std::uint32_t num_passes, double seconds);
-  // Reports a pass of the draft model over tokens that it had to catch up on.
+  // Reports a pass of the draft model that catches up on tokens.
   void record_catch_up(std::uint32_t num_rows, double seconds);
   // Reports the verified draft tokens of a request, and how many came before the first rejected one.
   void record_verified(std::uint32_t num_drafts, std::uint32_t num_accepted);
@@ -55,7 +55,7 @@ class DraftLength {
 
   std::uint32_t max_drafts_;
   bool always_draft_;
-  double acceptance_ = 0.7;  // of a draft token after accepted ones; the initial value is optimistic
+  double acceptance_ = 0.7;  // probability that a draft token after accepted ones is accepted; initially optimistic
   double outputs_per_request_ = 128.0;
   LinearTimeModel pass_, draft_;
   double catch_up_row_s_ = 0.0;

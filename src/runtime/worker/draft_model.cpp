@@ -1,5 +1,5 @@
-// Runs a small model next to the served model. The worker calls it after sampling. Its tokens are guesses and cannot change an answer: a
-// request without free blocks or context only gets no draft tokens.
+// Runs a small model for speculative decoding next to the served model. The worker calls it after sampling. Draft tokens cannot change an
+// output: a request without free blocks or context merely gets no draft tokens.
 #include "runtime/worker/draft_model.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace quire {
 namespace {
 
-// After accepted draft tokens, only the last draft token and the sampled token after it are missing. Such requests need no catch-up pass.
+// Number of missing tokens after accepted draft tokens: the last draft token and the sampled token after it. Requests with at most this
+// many need no catch-up pass.
 constexpr std::uint32_t kTypicalNumMissing = 2;
 
 class Stopwatch {
@@ -77,7 +78,8 @@ void DraftModel::release(Slot slot) {
   tables_.commit(limits_.max_num_seqs);
 }
 
-// The last draft token is never fed to the model, so the context is full one token later.
+// Returns how many draft tokens the request can get. The last draft token is never an input of the draft model, so the context is full one
+// token later.
 std::uint32_t DraftModel::num_possible(const DraftRequest& request) const {
   const auto size = static_cast<std::uint32_t>(request.history.size());
   if (size == 0 || size >= limits_.max_model_len) return 0;
@@ -121,7 +123,7 @@ DraftTimes DraftModel::propose(std::span<const DraftRequest> requests) {
     const DraftRequest& request = requests[i];
     const std::uint32_t possible = num_possible(request);
     if (possible == 0) continue;
-    // The last token is always fed, because the first draft token is read from its row.
+    // The last token is always an input, because its row predicts the first draft token.
     const auto size = static_cast<std::uint32_t>(request.history.size());
     const std::uint32_t missing = std::max(num_missing(request.slot, request.history), 1U);
     num_cached_tokens_[request.slot.value] = size - missing;
@@ -153,7 +155,7 @@ void DraftModel::pass() {
   sequences_.clear();
 }
 
-// Runs at most one pass, so that a long prompt delays the tokens of other requests no longer than that.
+// Catches up on missing tokens with at most one pass, which limits the delay of other requests by a long prompt.
 void DraftModel::catch_up(std::span<const DraftRequest> requests, DraftTimes& times) {
   output_rows_.clear();
   std::erase_if(running_, [&](const Running& running) {

@@ -1,7 +1,8 @@
 #pragma once
-// Proposes draft tokens with a smaller model of the same vocabulary: its likeliest next tokens, one after the other, for many requests at a
-// time. It has a separate KV cache and remembers which tokens of each slot are in it. When a history differs from these tokens, for example
-// after rejected draft tokens, the draft model catches up from the first difference.
+// Proposes draft tokens with a smaller model of the same vocabulary: its likeliest next tokens, computed one after the other, for many
+// requests at a time. The draft model has a separate KV cache, and remembers for each slot which tokens are in this cache. When a history
+// differs from these tokens, for example after rejected draft tokens, the draft model computes the tokens from the first difference on
+// (catches up).
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,8 +21,8 @@ struct DraftLimits {
   std::uint32_t max_model_len = 0;  // tokens of a request, including draft tokens
   std::uint32_t max_drafts = 0;     // per request
   std::uint32_t max_rows = 0;       // rows of one pass, at least two per request
-  std::uint32_t vocab_size = 0;     // of the model that verifies; higher token ids are never proposed
-  bool always_draft = false;        // use max_drafts in every step, whether they pay off or not; for tests
+  std::uint32_t vocab_size = 0;     // of the served model; higher token ids are never proposed
+  bool always_draft = false;        // use max_drafts in every step, also if draft tokens do not pay off; for tests
 };
 
 struct DraftRequest {
@@ -39,24 +40,24 @@ struct DraftTimes {
   double pass_s = 0.0;             // total of these passes
 };
 
-// Owned by the worker. The thread that leads the step calls it between passes of the model; it computes on the same pool. Memory is
-// allocated once. Blocks belong to the given cache. Its groups keep all tokens, even of sliding windows, so that rejected draft tokens can
-// be taken back.
+// Owned by the worker. The thread that leads the step calls it between passes of the model; it uses the same thread pool. Memory is
+// allocated once. Blocks belong to the given cache. All its groups keep all tokens, including groups with sliding windows, so that rejected
+// draft tokens can be removed.
 class DraftModel {
  public:
-  // `model` must be loaded with `pool` and with limits that are at least as large. It must keep keys and values only.
+  // `model` must be loaded with `pool` and with limits that are at least as large as `limits`. The model must not have layers with states.
   DraftModel(const DraftLimits& limits, std::unique_ptr<Model> model, KvCache cache, ThreadPool& pool);
 
   // Returns the number of tokens of `history` that are not in the cache.
   [[nodiscard]] std::uint32_t num_missing(Slot slot, std::span<const TokenId> history) const;
-  // Computes draft tokens for these requests; each slot occurs at most once. A request gets none in three cases:
-  //  - It has more tokens to catch up on than one pass holds. The next call continues.
-  //  - There are too few free blocks, or the draft model does not know one of its tokens. Its blocks are freed.
-  //  - Its context is full.
+  // Computes draft tokens for these requests; each slot occurs at most once. A request gets no draft tokens in three cases:
+  //  - The request has more tokens to catch up on than fit into one pass. The next call continues.
+  //  - Too few blocks are free, or a token is not in the draft model's vocabulary. The request's blocks are freed.
+  //  - The request's context is full.
   DraftTimes propose(std::span<const DraftRequest> requests);
   // Returns the draft tokens of the last propose(), by index of the request.
   [[nodiscard]] std::span<const TokenId> drafts(std::size_t request) const;
-  // Forgets the tokens of the slot and frees its blocks, if there are any.
+  // Removes the tokens of the slot from the cache and frees the slot's blocks.
   void release(Slot slot);
 
   [[nodiscard]] const ModelInfo& info() const { return model_->info(); }
@@ -67,7 +68,7 @@ class DraftModel {
   // A request that propose() works on.
   struct Running {
     std::size_t request = 0;
-    std::uint32_t num_drafts = 0;  // number that it will get
+    std::uint32_t num_drafts = 0;  // number of draft tokens to compute for the request
   };
   [[nodiscard]] std::span<TokenId> cached_tokens(Slot slot) const;
   [[nodiscard]] std::uint32_t num_possible(const DraftRequest& request) const;

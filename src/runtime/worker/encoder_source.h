@@ -1,5 +1,6 @@
 #pragma once
-// Images and audio of a request for the encoders of a model, and their lookup by a worker. Plans only refer to them by index.
+// Images and audio of a request for the encoders of a model, and the interface for looking them up. Plans refer to images and audio only by
+// index.
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,7 +24,8 @@ struct RequestInputs {
 class EncoderSource {
  public:
   virtual ~EncoderSource() = default;
-  // Returns the inputs of a request that a plan admits, or null if it has none. Called on the thread that leads a step; must not wait.
+  // Returns the inputs of a request that a plan admits, or null if the request has none. Called on the thread that leads a step; must not
+  // wait.
   [[nodiscard]] virtual std::shared_ptr<const RequestInputs> find(RequestId id) const = 0;
 };
 

@@ -1,6 +1,6 @@
-// The queue of images that wait for the encoder, and the embeddings that are kept. take(), the queue functions and forget_all() are called
-// on any thread and hold the mutex briefly. The worker calls the other functions on the thread that leads a step, or on the engine thread
-// between two steps. No image is encoded while the mutex is held.
+// The queue of images for the encoder, and the embeddings that are kept. take(), the queue functions and forget_all() are called on any
+// thread and hold the mutex briefly. The worker calls the other functions on the thread that leads a step, or on the engine thread between
+// two steps. The mutex is not held while an image is encoded.
 #include "runtime/worker/image_encoder.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ double seconds_since(Time::time_point begin) {
   return std::chrono::duration<double>(Time::now() - begin).count();
 }
 
-// An image that came with its embeddings has no tiles.
+// Returns whether `picture` has the size (or embeddings) of `known`. An image that came with its embeddings has no tiles.
 bool is_same(const EncodedImage& known, const PromptImage& picture) {
   if (picture.embeds != nullptr) return known.num_tiles == 0 && known.embeds == picture.embeds->values;
   const ImageTiles& tiles = *picture.tiles;
@@ -59,7 +59,7 @@ std::shared_ptr<const PromptImages> ImageEncoder::take(std::span<const PromptIma
     if (const std::uint32_t side = vision_.config().grid_side(); side > 0) taken->grids.push_back(grid_of(picture, side));
     std::weak_ptr<EncodedImage>& known = images_by_identifier_[picture.identifier];
     std::shared_ptr<EncodedImage> shared = known.lock();
-    // A client may reuse an identifier for an image of another size. Other requests must not be affected, so the image is not shared.
+    // A client may reuse an identifier for an image of another size. Such an image is not shared, so that other requests are not affected.
     if (shared == nullptr || !is_same(*shared, picture)) {
       shared = image_of(picture);
       known = shared;
@@ -84,7 +84,7 @@ bool ImageEncoder::has_queued() const {
   return std::ranges::any_of(queue_, [](const auto& picture) { return !picture.expired(); });
 }
 
-// An image stays in the queue until it is encoded or no request holds it any more.
+// Sets job_ to the first queued image that is not encoded and that a request still holds. Returns whether there is such an image.
 bool ImageEncoder::next_job() {
   const std::weak_ptr<EncodedImage> last = std::exchange(job_.picture, nullptr);
   const std::lock_guard lock(mutex_);
@@ -102,7 +102,7 @@ VisionTile ImageEncoder::tile_of(const EncodedImage& picture) const {
   return {std::span(picture.tiles->rgb).subspan(picture.num_tiles_done * bytes, bytes), picture.tile_width, picture.tile_height};
 }
 
-// Runs one unit. A finished run belongs to the previous tile or to another image, so the next tile begins.
+// Runs one unit of encoding. A finished run belongs to the previous tile or to another image; then the next tile begins.
 void ImageEncoder::advance(Job& job) {
   EncodedImage& picture = *job.picture;
   if (job.run.is_done()) vision_.begin(job.run, tile_of(picture));
@@ -136,7 +136,7 @@ void ImageEncoder::encode_after_pass(double pass_s) {
 
 void ImageEncoder::encode_now(EncodedImage& picture) {
   if (picture.is_done) return;
-  // The current job is finished if it is this image. Otherwise a second run encodes the image and leaves the job as it is.
+  // If the image is the current job, that job is finished. Otherwise a separate run encodes the image, and the current job is not changed.
   if (job_.picture.get() == &picture) {
     while (!picture.is_done) advance(job_);
     return;

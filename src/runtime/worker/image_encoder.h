@@ -1,11 +1,11 @@
 #pragma once
-// Decides which images are encoded and when, and which embeddings are kept.
+// Decides when images are encoded, and how long their embeddings are kept.
 //
-// An image is encoded before its request is planned: after each pass for a share of the pass's time, and continuously while there is no
-// pass to run. Requests that stream are therefore delayed little. A plan may need an image that is not encoded, because its blocks were in
-// the prefix cache and have been evicted since. The step then encodes it.
+// An image is encoded before its request is planned: after each pass for a share of the pass's time, and continuously while no pass runs.
+// Requests that generate tokens are therefore delayed little. A plan can need an image without embeddings: the image's blocks were in the
+// prefix cache when the request arrived, and were evicted afterwards. The step then encodes the image.
 //
-// Embeddings are kept as long as an open request shows the image or the core's encoder cache holds it.
+// Embeddings are kept as long as an open request has the image or the core's encoder cache holds the image.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -32,7 +32,7 @@ class ImageEncoder {
 
   // Returns the images of a request. Images that another request already holds are shared.
   std::shared_ptr<const PromptImages> take(std::span<const PromptImage> pictures);
-  // Queues images, which are encoded when there is time. An image is dropped when all of its requests have ended.
+  // Queues images for encoding. An image is dropped when all of its requests have ended.
   void queue(std::span<const std::shared_ptr<EncodedImage>> pictures);
   [[nodiscard]] bool has_queued() const;
 
@@ -42,7 +42,7 @@ class ImageEncoder {
   // Keeps an image that the core's encoder cache adds, and drops images that it evicts.
   void keep(const std::shared_ptr<EncodedImage>& picture);
   void forget(std::span<const std::string_view> identifiers);
-  // Drops all kept images. Requests that are taken later share nothing with earlier ones. Any thread.
+  // Drops all kept images. Later requests do not share images with earlier ones. May be called on any thread.
   void forget_all();
 
  private:

@@ -1,4 +1,4 @@
-// Connects the worker's step with its draft model: measures how many draft tokens are accepted, and requests as many as pay off.
+// Connects the worker's step with its draft model: measures how many draft tokens are accepted, and requests the number that pays off.
 #include "runtime/worker/model_proposer.h"
 
 #include <algorithm>
@@ -34,7 +34,8 @@ void ModelProposer::propose(const Batch& batch, std::span<const std::uint32_t> n
   length_.record_drafting(times.num_requests, times.num_passes, times.pass_s);
 }
 
-// A probe uses the request with the fewest missing tokens. A first token does not wait until the draft model has read the prompt.
+// Sets the number of draft tokens of each request. A probe uses only the request with the fewest missing tokens. A request whose first
+// token was sampled in this step gets none, so that this token does not wait for the draft model to read the prompt.
 void ModelProposer::choose_requests(const DraftLength::Choice& choice) {
   if (choice.num_drafts == 0) return;
   const auto num_missing = [this](const DraftRequest& request) { return model_->num_missing(request.slot, request.history); };

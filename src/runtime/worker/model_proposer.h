@@ -1,5 +1,5 @@
 #pragma once
-// Proposes tokens of a draft model for the requests of a step, as many as pay off (draft_length.h).
+// Proposes tokens of a draft model for the requests of a step. draft_length.h chooses how many.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,11 +19,12 @@ class ModelProposer {
   explicit ModelProposer(std::unique_ptr<DraftModel> model);
 
   void release(Slot slot);
-  // Reports the pass of the step: its rows, and how many of them were sampled from.
+  // Reports the pass of the step: its number of rows, and how many rows were sampled from.
   void record_pass(std::uint32_t num_rows, std::uint32_t num_sampled_rows, double seconds) {
     length_.record_pass(num_rows, num_sampled_rows, seconds);
   }
-  // Proposes tokens for each request of batch.scheduled() that samples. `num_outcomes`: tokens sampled for each; they are in the histories.
+  // Proposes tokens for each request of batch.scheduled() that samples. `num_outcomes`: number of tokens sampled for each of these
+  // requests; the tokens are already in the histories.
   void propose(const Batch& batch, std::span<const std::uint32_t> num_outcomes);
   // Returns the draft tokens of the last propose(). `request` is an index among the requests that sample.
   [[nodiscard]] std::span<const TokenId> drafts(std::size_t request) const;

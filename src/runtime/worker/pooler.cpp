@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// Rows are read in slices of this size, because a long prompt has too many hidden rows to copy together.
+// Number of rows that are read at a time. A long prompt has too many hidden rows to copy together.
 constexpr std::uint32_t kSliceRows = 64;
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
-// Computes the vectors of pooling requests from the rows of successive passes. PoolingKind::all keeps all rows until the last one is
-// computed. A mean adds its rows one by one in the order of their positions, so its bits do not depend on where the prompt was split.
+// Computes the vectors of pooling requests from the rows of successive passes. PoolingKind::all keeps all rows until the last row is
+// computed. A mean adds its rows one by one in the order of their positions, so its bits do not depend on where the prompt was split into
+// steps.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace quire {
 
-// Reads the values that the pass has computed for the rows of a run.
+// Interface for reading the values that the pass has computed for the rows of a run.
 class PooledRows {
  public:
   virtual ~PooledRows() = default;
@@ -22,8 +23,8 @@ class PooledRows {
   virtual void read_logits(std::uint32_t output, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) = 0;
 };
 
-// Owned by a worker, which calls it once per step when it samples. Each slot has a state, which admit() resets, because a preempted pooling
-// request computes its whole prompt again.
+// Owned by a worker, which calls it once per step when it samples. Each slot has a state. admit() resets the state, because a preempted
+// pooling request computes its whole prompt again.
 class Pooler {
  public:
   Pooler(std::uint32_t max_num_seqs, std::uint32_t width);

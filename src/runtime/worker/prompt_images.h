@@ -1,5 +1,5 @@
 #pragma once
-// The images of one request as the worker holds them: their positions in the prompt, and their embeddings.
+// The images of one request in the worker: their positions in the prompt and their embeddings.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,8 @@
 
 namespace quire {
 
-// Shared by all requests that show the image. The thread that leads a step writes the embeddings; they may be read once `is_done` is set.
+// An image, shared by all requests that have it. The thread that leads a step writes the embeddings; they may be read once `is_done` is
+// set.
 struct EncodedImage {
   std::string identifier;
   std::uint32_t num_tiles = 0, tile_width = 0, tile_height = 0;  // pixels; no tiles: the client gave the embeddings
@@ -23,13 +24,13 @@ struct EncodedImage {
 };
 
 struct PromptImages {
-  // `features` is what the core knows of each image in `pictures`.
+  // The entry of each image of `pictures` in the core.
   std::vector<MultimodalFeature> features;
   std::vector<std::shared_ptr<EncodedImage>> pictures;
   std::uint32_t width = 0;  // floats per embedding
-  // The grid of each image if the model counts rows and columns of images; else empty.
+  // The grid of each image if the model's rotary positions count rows and columns of images; else empty.
   std::vector<ImageGrid> grids;
-  bool is_bidirectional = false;  // each image to all of itself (VisionConfig::attends_bidirectionally)
+  bool is_bidirectional = false;  // tokens of an image attend in both directions (VisionConfig::attends_bidirectionally)
 
   [[nodiscard]] bool are_done() const {
     for (const auto& picture : pictures)

@@ -12,7 +12,7 @@ PromptScorer::PromptScorer(std::uint32_t vocab_size, std::uint64_t slice_bytes)
   rows_.reserve(slice_rows_);
 }
 
-// A slice extends over several runs, so that short prompts share one pass over the output matrix.
+// A slice may contain rows of several runs, so that short prompts share one product with the output matrix.
 void PromptScorer::score(const Batch& batch, Model& model, Sampler& sampler, std::vector<PositionLogprobs>& logprobs) {
   std::size_t num_rows = 0;
   for (const PromptRun& run : batch.prompt_runs()) num_rows += run.num_rows;

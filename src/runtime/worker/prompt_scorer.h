@@ -1,5 +1,5 @@
 #pragma once
-// Computes log probabilities of prompts after a pass, in slices: few rows of logits exist at a time, however long the prompts are.
+// Computes log probabilities of prompts after a pass, in slices, so that only few rows of logits exist at a time even for long prompts.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace quire {
 
-// Owned by a worker and called after sampling, on the thread that leads the step. It must run before the next pass begins, because it reads
+// Owned by a worker and called after sampling, on the thread that leads the step. Must run before the next pass begins, because it reads
 // the output rows that the model keeps of this pass.
 class PromptScorer {
  public:
@@ -22,7 +22,7 @@ class PromptScorer {
   explicit PromptScorer(std::uint32_t vocab_size, std::uint64_t slice_bytes = kSliceBytes);
 
   [[nodiscard]] std::uint32_t slice_rows() const { return slice_rows_; }
-  // Writes the log probabilities of all prompt runs of the batch last built, row after row. The model must have run the pass of that batch.
+  // Writes the log probabilities of all prompt runs of the last built batch, row after row. The model must have run the pass of this batch.
   void score(const Batch& batch, Model& model, Sampler& sampler, std::vector<PositionLogprobs>& logprobs);
 
  private:
@@ -31,7 +31,7 @@ class PromptScorer {
   std::uint32_t vocab_size_;
   std::uint32_t slice_rows_;
   std::unique_ptr<float[]> logits_;  // [slice_rows][vocab_size]; unwritten pages use no memory
-  // The current slice: indices among the output rows, and each row with the token after it.
+  // The current slice: indices among the output rows, and the rows with the tokens after them.
   std::vector<std::uint32_t> outputs_;
   std::vector<PromptLogprobRow> rows_;
 };

@@ -6,7 +6,7 @@ namespace quire {
 
 void compute_rope_positions(std::span<const ImageGrid> pictures, std::uint32_t first, std::span<RopePosition> out) {
   const std::uint32_t end = first + static_cast<std::uint32_t>(out.size());
-  std::uint32_t saved = 0;  // tokens of the images so far, less the positions that they use
+  std::uint32_t saved = 0;  // tokens of the images so far, minus the positions that they use
   const auto say = [&](std::uint32_t from, std::uint32_t to) {
     for (std::uint32_t at = std::max(from, first); at < std::min(to, end); ++at) out[at - first] = {at - saved, at - saved, at - saved};
   };

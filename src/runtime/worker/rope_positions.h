@@ -1,10 +1,11 @@
 #pragma once
-// Rotary positions of rows for models that count rows and columns of images (M-RoPE, as in transformers' get_rope_index).
+// Rotary positions for models that count rows and columns of images (M-RoPE, as in transformers' get_rope_index).
 //
-// Text tokens continue the count of the tokens before them. All tokens of an image have the time at which the image begins, and their rows
-// and columns count from there. Text after the image continues after the highest of these positions. A position therefore depends only on
-// the grids of earlier images. Keys in the KV cache are already rotated. Block hashes cover all tokens and images up to the end of the
-// block, so equal hashes imply equal positions. A block can be reused for another request, or after a preemption.
+// Text tokens continue the count of the tokens before them. All tokens of an image have the temporal position at which the image begins;
+// their row and column positions count from there. Text after the image continues after the highest of these positions. A position
+// therefore depends only on the grids of earlier images. Keys in the KV cache are already rotated. Block hashes cover all tokens and images
+// up to the end of the block, so equal hashes imply equal positions. A cached block is therefore valid for other requests with the same
+// hash, and after a preemption.
 #include <cstdint>
 #include <span>
 

@@ -1,6 +1,6 @@
-// A worker that uses a hash of the history as its model. Its KV cache holds hashes that show whether a plan was right. Tests, fuzzers and
-// simulations in virtual time use it. A step runs on the thread that calls finish(), or on a separate thread. It must detect errors that
-// would only change the answers of a real model: reads of a block that was never written, or written for another history.
+// A worker that uses a hash of the history as its model. The hashes in its KV cache show whether a plan was right. Tests, fuzzers and
+// simulations in virtual time use it. A step runs on the thread that calls finish(), or on a separate thread. The worker detects errors
+// that would only change the output of a real model: reads of a block that was never written, or was written for another history.
 #include "runtime/worker/simulated_worker.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint64_t kEmptyHistory = 0x243F6A8885A308D3;
 
-// Returns the hash of a history from the hash without its last token. It mixes 64 bits (after SplitMix64), so equal hashes of different
-// histories are not expected.
+// Returns the hash of a history from the hash of the history without its last token. Mixes 64 bits (as SplitMix64), so that different
+// histories have different hashes in practice.
 std::uint64_t extend(std::uint64_t name, TokenId token) {
   std::uint64_t x = (name ^ static_cast<std::uint32_t>(token)) * 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 29U)) * 0xBF58476D1CE4E5B9;
@@ -29,7 +29,7 @@ std::uint64_t history_hash(std::span<const TokenId> history) {
   return extend(name, -1);
 }
 
-// Returns the value that a group stores for a history. It differs between groups, so a block of one group is wrong in another.
+// Returns the value that a group stores for a history. Groups store different values, so a block of one group is wrong in another.
 std::uint64_t in_group(std::uint64_t name, std::uint32_t group) {
   return name + group;
 }
@@ -70,7 +70,7 @@ bool is_allowed(std::uint64_t token, std::span<const std::uint32_t> allowed) {
   return allowed.empty() || (allowed[token / 32] >> token % 32 & 1U) != 0;
 }
 
-// Returns a multiple of 1/1024 in [0, 16), so that sums are exact.
+// Returns the logit of a token: a multiple of 1/1024 in [0, 16), so that sums are exact.
 float simulated_logit(std::span<const TokenId> history, TokenId token) {
   return static_cast<float>(extend(history_hash(history), token) >> 50U) / 1024.0F;
 }
@@ -184,7 +184,7 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
     tables_.release(slot);
   }
   for (AdmittedRequest request : plan.admitted) {
-    request.lora_id = 0;  // there are no weights to adapt
+    request.lora_id = 0;  // the simulated model has no weights
     batch_.admit(request);
     params_[request.slot.value] = request.sampling;
     pooler_.admit(request);
@@ -211,7 +211,7 @@ void SimulatedWorker::forward(const StepPlan& plan) {
   if (options_.before_step) options_.before_step(plan);
   update_batch(plan);
   batch_.build(plan);
-  // Like a layer, forward() writes the keys and values of all rows before any row attends.
+  // Writes all rows before any row attends, like a layer.
   transfers_.before_attention(0);
   std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { write(request); });
   transfers_.after_kv_write(0);
@@ -280,7 +280,8 @@ std::uint32_t SimulatedWorker::window_begin(std::uint32_t group, std::uint32_t p
   return window == 0 || position < window ? 0 : position + 1 - window;
 }
 
-// Reads back everything that the scheduled tokens attend to. Blocks before the window of a group may be gone already.
+// Checks the values of all positions that the scheduled tokens attend to. Blocks before the window of a group are skipped, because they may
+// be freed already.
 void SimulatedWorker::verify(const ScheduledRequest& request) {
   const std::span<const TokenId> history = this->history(request);
   std::uint64_t name = kEmptyHistory;
@@ -303,7 +304,7 @@ void SimulatedWorker::mark_corrupted(const ScheduledRequest& request) {
       kv_[static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position))] = 0;
 }
 
-// Samples a token, and the next one as long as the sampled token equals the draft token. The result does not depend on the draft tokens.
+// Samples a token, and a further token as long as the sampled token equals the draft token. The tokens do not depend on the draft tokens.
 void SimulatedWorker::sample_outputs(const ScheduledRequest& request, std::span<const std::uint32_t> allowed, StepResults& results) {
   const std::size_t num_words = allowed.empty() ? 0 : (options_.vocab_size + 31) / 32;
   QUIRE_CHECK(allowed.size() == num_words * (1 + request.drafts.size()), "there is one mask per row");

@@ -1,7 +1,7 @@
 #pragma once
-// A worker without a model, for tests and simulations. The next token is a function of the history alone. The KV cache holds, for each
-// position and cache group, a hash of the whole history up to that position. A plan that reads something that was never written there stops
-// the program. A plan that loses or repeats a token changes the answer.
+// A worker without a model, for tests and simulations. The next token is a function of the history. For each position and cache group, the
+// KV cache holds a hash of the whole history up to that position. A plan that reads a position which was not written for this history ends
+// the program. A plan that loses or repeats a token changes the output.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -29,18 +29,18 @@ struct SimulatedWorkerOptions {
   std::uint32_t block_size = 16;
   std::uint32_t num_blocks = 0;  // including the null block
   std::uint32_t vocab_size = 0;
-  // A row after this token has no distribution, as if the model had returned NaN; -1: never.
+  // A row after this token is reported as not finite, as if the model had returned NaN; -1: never.
   TokenId poison = -1;
-  // A row that attends to a block with wrong content does not stop the program. It samples a wrong token or none, and writes wrong content
-  // to its own blocks. For tests of failed loads.
+  // A row that attends to a block with wrong content does not end the program: it samples a wrong token or none, and writes wrong content
+  // to its blocks. For tests of failed loads.
   bool tolerates_garbage = false;
   // Called before each step on the thread that runs the step; may be empty.
   std::function<void(const StepPlan&)> before_step = {};
-  // Returns the next token after a history, instead of simulated_token(). It must depend on the history alone. Called on the thread that
-  // runs the step. Log probabilities and draft tokens do not use it.
+  // Returns the next token after a history, in place of simulated_token(). The token must depend only on the history. Called on the thread
+  // that runs the step. Not used for log probabilities and draft tokens.
   std::function<TokenId(std::span<const TokenId> history)> next_token = {};
-  std::uint32_t num_spec_tokens = 0;          // draft tokens per step that it proposes, some of them wrong, and verifies
-  std::uint32_t num_threads = 1;              // 1: a step runs in finish(); 2: it runs on a separate thread
+  std::uint32_t num_spec_tokens = 0;          // draft tokens per step and request; one in four is wrong
+  std::uint32_t num_threads = 1;              // 1: a step runs in finish(); 2: on a separate thread
   std::vector<std::uint32_t> windows = {};    // tokens, by cache group; 0: no window; empty: one group without a window
   std::shared_ptr<Transport> transport = {};  // may be null
   // Virtual time, which each step advances by `step_time`; null: real time.
@@ -50,11 +50,12 @@ struct SimulatedWorkerOptions {
 
 // Returns the token that the simulated model predicts after this history.
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size);
-// Returns the next allowed token under a mask (TokenMask; empty: no mask), in cyclic order. Returns -1 if the mask allows none.
+// Returns the first token that the mask (TokenMask; empty: no mask) allows, in cyclic order from the token without a mask. Returns -1 if
+// the mask allows no token.
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed);
-// Returns `count` guesses of the next tokens; one in four is wrong.
+// Returns `count` draft tokens; one in four differs from the next tokens.
 std::vector<TokenId> simulated_drafts(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count);
-// Returns the `count` likeliest tokens, or with a mask the likeliest allowed tokens. Many are equally likely.
+// Returns the `count` likeliest tokens; with a mask, the likeliest allowed tokens. Many tokens are equally likely.
 std::vector<TokenLogprob> simulated_top_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count,
                                                  std::span<const std::uint32_t> allowed = {});
 // Returns the log probabilities of `token` and of the `count` likeliest tokens after this history.

@@ -2,7 +2,7 @@
 
 namespace quire {
 
-// Cuts the flat lists into one record per request. They were filled in the plan's order, so each record takes the next part of each list.
+// Splits the flat lists into one record per request. The lists are in the plan's order, so each record takes the next part of each list.
 void StepResults::assign_to_requests(const Batch& batch) {
   requests.clear();
   std::span<const PromptRun> prompt_runs = batch.prompt_runs();
@@ -41,8 +41,8 @@ void StepResults::assign_to_requests(const Batch& batch) {
   }
 }
 
-// Returns the remaining runs, and advances `rows` past the run of this request. Rows of rejected draft tokens are left out, because the
-// request does not have these tokens.
+// Assigns the experts of the request's run to `result`. Returns the remaining runs, and advances `rows` past this run. Rows of rejected
+// draft tokens are left out, because the request does not have these tokens.
 std::span<const RoutedRun> StepResults::assign_experts(RequestResult& result, std::span<const RoutedRun> left,
                                                        std::span<const std::uint16_t>& rows) const {
   if (left.empty() || left.front().id != result.id) return left;

@@ -10,8 +10,8 @@
 namespace quire {
 
 struct StepResults {
-  // Memory of the views in `requests`, in the plan's order: for all requests that sample, all rows of prompt runs, and all requests that
-  // pool.
+  // Memory of the views in `requests`. Each list is in the plan's order: entries of all requests that sample, of all rows of prompt runs,
+  // or of all requests that pool.
   std::vector<SampleOutcome> outcomes;
   std::vector<std::uint32_t> num_outcomes;  // per request that samples; empty: one each
   std::vector<TokenId> drafts;

@@ -18,7 +18,7 @@ StepTask::~StepTask() {
   if (plan_ != nullptr) pool_->join();
 }
 
-// This step writes the other results, because the engine may still read the results of the previous step.
+// Uses the other StepResults, because the engine may still read the results of the previous step.
 void StepTask::start(const StepPlan& plan) {
   QUIRE_CHECK(plan_ == nullptr, "one step runs at a time");
   plan_ = &plan;
@@ -35,7 +35,7 @@ void StepTask::provide(std::span<const TokenMask> masks) {
   has_masks_ = true;
 }
 
-// Runs on the thread that leads the step.
+// Runs the step on the thread that leads it.
 void StepTask::run() {
   begin_s_ = clock_->now_s();
   stages_->forward(*plan_);

@@ -1,5 +1,5 @@
 #pragma once
-// The step in flight on a thread pool, and memory for the results of two steps: the engine reads one while the other is written.
+// Runs a step on a thread pool. Has memory for the results of two steps, so that the engine can read one result while the next is written.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -20,12 +20,13 @@ class StepStages {
   virtual ~StepStages() = default;
   // Applies the plan's changes and runs the forward pass.
   virtual void forward(const StepPlan& plan) = 0;
-  // Samples tokens after the pass into `results`, which still holds the results of the step before the last. It does not fill the timings.
+  // Samples tokens after the pass into `results`. On entry, `results` still has the results of the step before the previous one. Must not
+  // set `timings`.
   virtual void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) = 0;
 };
 
-// Implements the functions of WorkerBase for a worker that runs a step as one task of a pool. If masks arrive late, the task ends after the
-// forward pass, and finish() samples.
+// Implements the functions of WorkerBase for a worker that runs a step as one task of a pool. If masks arrive after the forward pass, the
+// task ends there, and finish() samples.
 class StepTask {
  public:
   // `clock` measures the timings.
@@ -50,9 +51,9 @@ class StepTask {
   std::shared_ptr<const Clock> clock_;
   std::array<StepResults, 2> results_;
   StepResults* current_ = &results_.front();
-  const StepPlan* plan_ = nullptr;  // started and not finished; else null
+  const StepPlan* plan_ = nullptr;  // the plan that was started and not finished; else null
   std::span<const TokenMask> masks_;
-  std::atomic<bool> has_masks_ = false;  // all that the plan asks for have arrived
+  std::atomic<bool> has_masks_ = false;  // all masks of the plan have arrived
   bool has_sampled_ = false;
   double begin_s_ = 0.0;
 };

@@ -8,12 +8,13 @@
 
 namespace quire {
 
-// A mask out of order would go to the wrong request and change its answer, so it stops the program (check_all_read()).
+// Reads masks in order. check_all_read() ends the program if a mask was out of order, because it would constrain the wrong request.
 class MaskReader {
  public:
   explicit MaskReader(std::span<const TokenMask> masks) : left_(masks) {}
 
-  // Returns the mask of a request, or an empty span if it has none. Must be called for each request that samples, in the plan's order.
+  // Returns the mask of a request, or an empty span if the request has no mask. Must be called for each request that samples, in the plan's
+  // order.
   std::span<const std::uint32_t> of(RequestId id) {
     if (left_.empty() || left_.front().id != id) return {};
     const std::span<const std::uint32_t> allowed = left_.front().allowed;

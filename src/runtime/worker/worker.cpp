@@ -1,6 +1,7 @@
 // Runs one step of a real model: the plan's changes, the forward pass, sampling, draft tokens, log probabilities of prompts and pooled
-// rows. Each part runs as a task of the pool, led by one of its threads; the engine starts a step and finishes it. Nothing here decides
-// which requests run, and nothing waits for a token: sampled tokens go straight into the histories that the next pass reads.
+// rows. Each part runs as a task of the pool, led by one of its threads; the engine starts a step and finishes it. The worker does not
+// decide which requests run. Sampled tokens are appended directly to the histories that the next pass reads, so no pass waits for the
+// engine.
 #include "runtime/worker/worker.h"
 
 #include <algorithm>
@@ -93,7 +94,7 @@ void Worker::forward(const StepPlan& plan) {
   if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {.experts = experts_}, this);
   const auto seconds = [begin] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   const double pass_s = seconds();
-  // Only rows that are sampled from get logits here; logits of prompts are computed later in slices (prompt_scorer.h).
+  // Reads logits only for rows from which tokens are sampled. Logits of prompts are computed later, in slices (prompt_scorer.h).
   model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
   if (model_proposer_)
     model_proposer_->record_pass(static_cast<std::uint32_t>(input.tokens.size()),
@@ -192,11 +193,11 @@ void Worker::update_batch(const StepPlan& plan) {
     pooler_.admit(request);
   }
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
-  // Precedes stores and copies: from here on the tables describe this plan.
+  // Comes before stores and copies, because from here on the tables describe this plan.
   tables_.commit(max_num_seqs_);
-  // After this call blocks may be overwritten: stores have read them, or the call has waited for the stores.
+  // After this call, blocks may be overwritten: stores have read them, or the call has waited for the stores.
   transfers_.store(plan);
-  // Copies keep the plan's order: a later copy or a zeroing may overwrite the source of a copy.
+  // Copies are made in the plan's order, because a later copy or zeroing may overwrite the source of an earlier copy.
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
   for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
   transfers_.load(plan);

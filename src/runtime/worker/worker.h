@@ -1,7 +1,7 @@
 #pragma once
 // Runs the plans of the core. The worker keeps the token histories and appends the tokens that it samples, so a plan never waits for a
-// token. The engine thread calls it as WorkerBase describes; a step runs on the threads of the pool, led by one of them. The worker decides
-// nothing about requests: a plan that does not match its histories stops the program.
+// token. The engine thread calls it as WorkerBase describes. A step runs on the threads of the pool, led by one of these threads. The
+// worker does not schedule requests. A plan that does not match its histories ends the program.
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -32,7 +32,7 @@
 
 namespace quire {
 
-// Upper bounds of what a plan may ask for. The engine makes core and worker from the same options.
+// Upper bounds for plans. The engine creates core and worker from the same options.
 struct WorkerLimits {
   std::uint32_t max_num_seqs = 0;
   std::uint32_t max_model_len = 0;           // tokens
@@ -48,7 +48,7 @@ class LogitsObserver {
   virtual void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) = 0;
 };
 
-// The connections of a worker. Each may be null, and the last three must outlive the worker.
+// Interfaces that a worker uses. Each pointer may be null; the raw pointers must outlive the worker.
 struct WorkerSources {
   std::shared_ptr<Transport> transport = {};
   LogitsObserver* observer = nullptr;
@@ -56,7 +56,7 @@ struct WorkerSources {
   const EncoderSource* encoder_inputs = nullptr;
 };
 
-// Runs a model on the processors of this machine.
+// Runs a model on the CPUs of this machine.
 class Worker final : public WorkerBase, private StepStages, private PassHooks, private PooledRows {
  public:
   // `model` and `draft_model` must be loaded with `pool`. If `draft_model` is null, draft tokens come from an n-gram lookup, if enabled.
@@ -91,7 +91,7 @@ class Worker final : public WorkerBase, private StepStages, private PassHooks, p
   [[nodiscard]] std::uint32_t experts_per_token() const;  // over all layers
   void gather_experts(StepResults& results) const;
   void propose(StepResults& results);
-  // After rejected draft tokens, copies the state after the last accepted token to the block where the next step looks for it.
+  // After rejected draft tokens, copies the state after the last accepted token to the block that the next step reads.
   void commit_states(std::span<const std::uint32_t> counts);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
@@ -107,8 +107,8 @@ class Worker final : public WorkerBase, private StepStages, private PassHooks, p
   Sampler sampler_;
   std::uint32_t num_spec_tokens_;
   std::optional<NgramProposer> proposer_;
-  std::optional<ModelProposer> model_proposer_;  // in place of `proposer_` if there is a draft model
-  std::optional<ImageEncoder> encoder_;          // if the model supports images
+  std::optional<ModelProposer> model_proposer_;  // set instead of `proposer_` if there is a draft model
+  std::optional<ImageEncoder> encoder_;          // set if the model supports images
   Batch batch_;
   PromptScorer prompt_scorer_;
   Pooler pooler_;

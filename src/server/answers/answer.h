@@ -54,7 +54,7 @@ struct ReportedExperts {
   ExpertShape shape{};
 };
 
-// A whole choice, or the next part of a streamed one.
+// A whole choice, or the next part of a streamed choice.
 struct ChoiceText {
   std::uint32_t index = 0;
   std::string_view text{};

@@ -12,7 +12,7 @@ namespace quire {
 struct ChatAnswerOptions {
   AnswerParserOptions parser;
   bool includes_reasoning = true;
-  bool is_stream = false;  // keeps parts as they come; false: merges adjacent parts of one kind
+  bool is_stream = false;  // true: every piece becomes a part; false: adjacent parts of one kind are merged
 };
 
 // Owned by one thread at a time.

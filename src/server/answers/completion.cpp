@@ -1,7 +1,7 @@
-// One request of a client, from submission to its last token. It converts the engine's outputs to text, stops at stop strings, and writes
-// events or keeps the text for a whole answer. Runs on the server's thread: EngineClient calls on_output() for each output of a step;
-// Connection takes events and sends them. No request may keep running after its client is gone, and the ids of running requests must be
-// kept (Choice::running).
+// One request of a client, from submission to its last token. Converts the engine's outputs to text, stops at stop strings, and writes
+// events or stores the text for a whole answer. Runs on the server's thread: EngineClient calls on_output() for each output of a step, and
+// Connection sends the events. Choice::running keeps the ids of the running requests, because no request may keep running after its client
+// has disconnected.
 #include "server/answers/completion.h"
 
 #include <fmt/format.h>
@@ -82,7 +82,7 @@ Result<void> Completion::submit_all() {
     prompt.name = id_;
     const auto first = engine_->submit(std::move(prompt), *this, choice);
     if (!first) return std::unexpected(first.error());
-    // Siblings have consecutive ids.
+    // The requests of one submission have consecutive ids.
     for (std::uint32_t i = 0; i < request_.best_of; ++i) choices_[choice++].running = RequestId{first->value + i};
   }
   unsubmitted_ = {};
@@ -179,7 +179,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (choice.finish && choice.chat != nullptr)
     choice.chat->finish(choice.finish != FinishReason::stop || choice.cause.text.has_value() || choice.cause.token.has_value());
   if (choice.finish) {
-    // A stop string ended the choice, and the engine does not know it yet.
+    // A stop string ended the choice. The engine does not check stop strings, so its request must be ended.
     if (const auto running = std::exchange(choice.running, std::nullopt)) engine_->finish(*running, FinishReason::stop);
   }
   if (choice.finish) --num_unfinished_;
@@ -193,7 +193,7 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
     whole_ = whole_answer();
 }
 
-// Stores a refusal that names the field as the client sent it.
+// Stores the error of a refused request, with the field name that the client sent.
 void Completion::refuse(Error refusal) {
   refusal_ = std::move(refusal);
   if (refusal_->field == "structured_output" && request_.form) refusal_->field = request_.form->field;
@@ -212,8 +212,8 @@ void Completion::on_failure() noexcept {
   }
 }
 
-// Returns the text that `token` adds; `span` receives its bytes. If several tokens form a character, the span of each contains at least the
-// first byte of the character.
+// Returns the text that `token` adds; `span` receives the range of its bytes. If several tokens form a character, the span of each token
+// contains at least the first byte of the character.
 std::string_view Completion::detokenize(Choice& choice, TokenId token, TextSpan* span) {
   const std::size_t begin = choice.num_text_bytes;
   const std::string_view text = choice.detokenizer.push(token);
@@ -239,7 +239,7 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     if (is_skipped(choice, token)) continue;
     const bool was_thinking = choice.chat != nullptr && choice.chat->is_thinking();
     const std::string_view text = detokenize(choice, token, has_spans ? &choice.spans[first + i] : nullptr);
-    // vLLM also starts to check stop strings after min_tokens tokens.
+    // Stop strings are checked only after min_tokens tokens, as in vLLM.
     if (choice.num_tokens <= request_.sampling.min_tokens)
       append_text(choice, text);
     else
@@ -248,7 +248,8 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
   }
 }
 
-// Returns whether a token's text is left out. Special tokens that delimit tool calls and reasoning stay in the text, because it is parsed.
+// Returns whether the token's text is left out of the answer. Special tokens that delimit tool calls and reasoning are kept, because the
+// parser needs them.
 bool Completion::is_skipped(const Choice& choice, TokenId token) const {
   return choice.chat != nullptr && request_.skip_special_tokens && model_->tokenizer().is_special(token) && !model_->is_delimiter(token);
 }
@@ -301,7 +302,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
   return text;
 }
 
-// Leaves out experts of tokens that the engine sampled after a stop string.
+// Returns the experts of the choice's tokens, from `first_routed_token` on. Leaves out tokens that the engine sampled after a stop string.
 ReportedExperts Completion::experts_of(std::uint32_t index) const {
   const Choice& choice = choices_[index];
   const ExpertShape& shape = model_->experts();
@@ -311,7 +312,8 @@ ReportedExperts Completion::experts_of(std::uint32_t index) const {
   return {experts.subspan(std::min(experts.size(), request_.first_routed_token * shape.per_token())), shape};
 }
 
-// Writes the new part of a choice, if it has text or its end. Log probabilities wait for the text of their token.
+// Writes the new part of a choice if the part has text or ends the choice. Log probabilities are written together with the text of their
+// token.
 void Completion::write_choice(std::uint32_t index) {
   Choice& choice = choices_[index];
   const bool has_parts = choice.chat != nullptr && !choice.chat->parts().empty();
@@ -350,8 +352,8 @@ Usage Completion::usage() const {
   return usage;
 }
 
-// Returns the choices of the answer: for each prompt the n choices with the highest mean log probability, best first. If best_of is n,
-// returns all choices in order.
+// Returns the indices of the choices in the answer. If best_of equals n, these are all choices in order. Otherwise they are, for each
+// prompt, the n choices with the highest mean log probability, best first.
 std::vector<std::uint32_t> Completion::best() const {
   std::vector<std::uint32_t> order(choices_.size());
   std::iota(order.begin(), order.end(), 0U);

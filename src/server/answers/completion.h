@@ -21,14 +21,14 @@
 
 namespace quire {
 
-// Parameters of a fork: the forked choice, and what the child does differently.
+// The parameters of a fork: the choice to fork, and the settings in which the child differs.
 struct ForkCall {
   std::uint32_t choice = 0;  // index of the parent's choice
   EngineFork fork;
   bool stream = false;
 };
 
-// Lives on the server's thread. Its destruction aborts its running requests.
+// Used on the server's thread only. The destructor aborts its running requests.
 class Completion final : public OutputReceiver, public AnswerSource {
  public:
   struct Start {
@@ -38,16 +38,15 @@ class Completion final : public OutputReceiver, public AnswerSource {
     Wake wake;  // called when there is something new to send or the answer is complete
   };
 
-  // Submits a request for every choice. If the engine refuses one, no choice runs.
+  // Submits a request for every choice. If the engine refuses one of them, none runs.
   static Result<std::shared_ptr<Completion>> start(EngineClient& engine, const ServedModel& model, Start start);
 
-  // Forks a running choice. The choices of the new completion continue from the current end of that choice. The child has the same settings
-  // except for `call`, and writes its answer in `shape`. Errors: the choice has ended, or it cannot be forked in this way (beam search,
-  // session).
+  // Forks a running choice. The choices of the child continue from the current end of the forked choice. The child has the same settings
+  // except for `call`, and writes its answer in `shape`. Errors: the choice has ended, or cannot be forked (beam search, session).
   [[nodiscard]] Result<std::shared_ptr<Completion>> fork(const ForkCall& call, std::shared_ptr<const AnswerShape> shape, Start start) const;
 
-  // Appends tokens to the prompt of a session. `is_last`: no more input follows, and the session ends after its answers. Errors: the
-  // request is not a session, or it has ended; see also Engine::append().
+  // Appends tokens to the prompt of a session. `is_last`: no more input follows, and the session ends after it has answered all inputs.
+  // Errors: the request is not a session, or has ended; see also Engine::append().
   [[nodiscard]] Result<void> append(std::vector<TokenId> tokens, bool is_last);
   ~Completion() override;
 
@@ -68,13 +67,13 @@ class Completion final : public OutputReceiver, public AnswerSource {
   [[nodiscard]] std::string ignored_fields() const override;
   [[nodiscard]] TokenCounts num_tokens() const override;
   [[nodiscard]] std::optional<Progress> progress() const override;
-  // Returns when a session began to wait for input, or nullopt if it does not wait.
+  // Returns when the session began to wait for input, or nullopt if no session waits.
   [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> waiting_since() const override { return waiting_since_; }
   void time_out() override;
   void abort() override;
 
  private:
-  // One choice: its request in the engine, its text, and which parts of it are written.
+  // The state of one choice: its request in the engine, its text, and the parts that are already written.
   struct Choice {
     Detokenizer detokenizer;
     StopStrings stops;
@@ -84,8 +83,8 @@ class Completion final : public OutputReceiver, public AnswerSource {
     std::vector<PositionLogprobs> logprobs;
     std::vector<TextSpan> spans{};                                           // text of each of `logprobs`, if the text is parsed
     std::size_t num_text_bytes = 0;                                          // bytes that the detokenizer has returned
-    std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};  // set when they arrive, until they are written
-    std::vector<std::uint16_t> experts{};                                    // of all tokens except the last, if requested
+    std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};  // set when they arrive; null again after they are written
+    std::vector<std::uint16_t> experts{};                                    // experts of all tokens except the last, if requested
     std::uint32_t num_tokens = 0;
     std::uint32_t num_cached_tokens = 0;
     std::vector<TokenId> tokens{};                          // with `return_token_ids`: tokens not written yet
@@ -123,9 +122,9 @@ class Completion final : public OutputReceiver, public AnswerSource {
   const std::string id_;
   CompletionRequest request_;
   std::vector<EngineRequest> unsubmitted_;
-  std::vector<std::uint64_t> num_prompt_tokens_;        // per prompt
-  std::vector<TokenId> first_prompt_tokens_;            // per prompt
-  std::vector<std::vector<TokenId>> returned_prompts_;  // per prompt, with `return_token_ids`
+  std::vector<std::uint64_t> num_prompt_tokens_;        // one value per prompt
+  std::vector<TokenId> first_prompt_tokens_;            // one token per prompt
+  std::vector<std::vector<TokenId>> returned_prompts_;  // one list per prompt, only with `return_token_ids`
   Wake wake_;
   std::unique_ptr<AnswerWriter> writer_;
   std::vector<Choice> choices_;
@@ -133,13 +132,13 @@ class Completion final : public OutputReceiver, public AnswerSource {
   std::string error_;
   std::uint32_t num_unanswered_inputs_ = 1;  // inputs of a session that are not answered yet
   std::optional<std::chrono::steady_clock::time_point> waiting_since_;
-  bool has_begun_ = false;  // a choice has had an output that is not a refusal
+  bool has_begun_ = false;  // the engine has accepted a choice and sent an output
   bool is_fork_ = false;    // a fork, which the engine may still refuse
   std::chrono::steady_clock::time_point submitted_;
   std::optional<std::chrono::steady_clock::time_point> first_token_;
-  double waited_s_ = 0.0;  // longest time in the queue of all choices, in seconds
+  double waited_s_ = 0.0;  // longest queue time of the choices, in seconds
   std::optional<Error> refusal_;
-  // Streams: events that are written and not yet taken by the session.
+  // Streams: events that take_events() has not returned yet.
   std::string events_;
   std::string whole_;  // body of a finished answer that is not a stream
   std::size_t num_echo_bytes_ = 0;

@@ -19,7 +19,7 @@ Result<RequestId> EngineClient::fork(RequestId parent, const EngineFork& fork, O
   return id;
 }
 
-// Sets the receiver of n consecutive ids. Outputs are posted to this thread, so none can arrive before the entries exist.
+// Sets the receiver of n consecutive ids. Outputs are posted to this thread, so no output can arrive before the entries exist.
 void EngineClient::register_receiver(RequestId first, std::uint32_t n, OutputReceiver& receiver, std::uint32_t choice) {
   for (std::uint32_t i = 0; i < n; ++i) entries_.emplace(RequestId{first.value + i}, Entry{&receiver, choice + i});
 }
@@ -85,11 +85,11 @@ void EngineClient::dispatch(std::vector<RequestOutput>& outputs) {
       failure = std::current_exception();
       entry.receiver->on_failure();
     }
-    // Outputs of one receiver are mostly adjacent. Calling on_step_end() twice is harmless.
+    // Avoids most repeated calls of on_step_end(), because outputs of one receiver are mostly adjacent. A repeated call is harmless.
     if (receivers.empty() || receivers.back() != entry.receiver) receivers.push_back(entry.receiver);
   }
   for (OutputReceiver* receiver : receivers) receiver->on_step_end();
-  // The caller of this task logs the exception.
+  // Throws to the caller of this task, which logs the exception.
   if (failure) std::rethrow_exception(failure);
 }
 

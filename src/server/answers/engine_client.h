@@ -1,6 +1,6 @@
 #pragma once
-// Connects the engine to the server's single thread. Outputs of a step arrive as one task on that thread. While a task waits, outputs of
-// further steps are merged into its outputs, so the waiting outputs grow only by their tokens.
+// Connects the engine to the server's single thread. The outputs of a step are posted to that thread as one task. Until the task runs,
+// outputs of further steps are merged into its outputs, so a slow server thread accumulates only tokens.
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -17,9 +17,9 @@ class OutputReceiver {
  public:
   virtual ~OutputReceiver() = default;
   virtual void on_output(std::uint32_t choice, RequestOutput& output) = 0;
-  // Called after on_output() has thrown (out of memory). The receiver ends as failed and takes no further output.
+  // Called after on_output() has thrown (out of memory). The receiver must end as failed and must accept no further output.
   virtual void on_failure() noexcept = 0;
-  // Called after the outputs of a step.
+  // Called after the outputs of one or more steps; at least once per receiver that got an output.
   virtual void on_step_end() = 0;
 };
 
@@ -27,20 +27,20 @@ class EngineClient final : public OutputSink {
  public:
   using Task = std::function<void()>;
 
-  // `post` runs a task later on the server's thread; it may be called on any thread. When this object is destroyed, the engine must be
-  // stopped or have no request of this object in flight.
+  // `post` runs a task later on the server's thread and can be called on any thread. When this object is destroyed, the engine must be
+  // stopped, or none of this object's requests may be in flight.
   EngineClient(Engine& engine, std::function<void(Task)> post) : engine_(&engine), post_(std::move(post)) {}
 
-  // Submits a request. The receiver must exist until its last output has arrived, or until finish(). For several requests
-  // (EngineRequest::n) the function returns the first id, and `choice` is the index of the first request.
+  // Submits a request. The receiver must exist until its last output has arrived, or until finish(). If EngineRequest::n is greater than 1,
+  // returns the first of n consecutive ids, and `choice` is the index of the first choice.
   Result<RequestId> submit(EngineRequest request, OutputReceiver& receiver, std::uint32_t choice);
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputReceiver& receiver, std::uint32_t choice);
   Result<void> append(RequestId session, std::vector<TokenId> tokens) { return engine_->append(session, std::move(tokens)); }
   // Ends a request. None of its outputs are delivered afterwards.
   void finish(RequestId id, FinishReason reason);
 
-  // Returns a callback for calls of engine(). It runs `then` on the server's thread with the Result<Value> that the engine answers. The
-  // engine must have answered before this object is destroyed.
+  // Returns a callback for functions of engine(). The callback runs `then` with the engine's result on the server's thread. The engine must
+  // have called back before this object is destroyed.
   template <class Value, class Then>
   [[nodiscard]] std::function<void(Result<Value>)> on_server(Then then) {
     return [this, then = std::move(then)](Result<Value> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
@@ -52,7 +52,7 @@ class EngineClient final : public OutputSink {
   [[nodiscard]] Engine& engine() { return *engine_; }
 
  private:
-  // The receiver of one id's outputs, and the choice that the id has there.
+  // The receiver of the outputs of one id, and the receiver's index of the choice.
   struct Entry {
     OutputReceiver* receiver;
     std::uint32_t choice;

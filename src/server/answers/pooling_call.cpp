@@ -22,7 +22,8 @@ void PoolingCall::abort() {
     if (const auto running = std::exchange(id, std::nullopt)) engine_->finish(*running, FinishReason::abort);
 }
 
-// Submits up to kMaxAtOnce requests. If the engine has no capacity for more, the rest wait until one of this call's requests ends.
+// Submits requests until kMaxAtOnce are in the engine. If the engine has no capacity for more, the rest wait until one of this call's
+// requests ends.
 Result<void> PoolingCall::submit_some() {
   while (num_submitted_ < requests_.size() && num_running_ < kMaxAtOnce) {
     // The engine gets a copy, because a refused request is submitted again later.

@@ -1,5 +1,6 @@
 #pragma once
-// A client's call for vectors of texts in progress, from submission to the last vector. The answer is built from all vectors.
+// A client's request for vectors of one or more texts (embeddings, scores), from submission to the last vector. The response is built from
+// all vectors.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,7 +15,7 @@ namespace quire {
 
 using PooledVector = std::vector<float>;
 
-// Fields that all answers to such calls share.
+// Fields that the responses of all pooling routes have.
 struct PooledHead {
   std::string id;
   std::string model;
@@ -26,21 +27,23 @@ struct PreparedPooling {
   std::vector<EngineRequest> requests;
   std::string adapter = {};  // LoRA adapter of all requests; empty: none
   std::uint64_t num_prompt_tokens = 0;
-  // Returns the body. `vectors` are in the order of `requests`. Called on any thread, because writing many vectors takes long.
+  // Returns the body of the response. `vectors` are in the order of `requests`. Called on any thread, because writing many vectors takes
+  // long.
   std::function<Result<std::string>(const PooledHead& head, std::span<const PooledVector> vectors)> answer;
   bool writes_files = false;           // `answer` writes files
   std::vector<std::string> ignored{};  // names of request fields that do not change the answer
 };
 
-// Lives on the server's thread. Its destruction aborts its running requests.
+// Used on the server's thread only. The destructor aborts its running requests.
 class PoolingCall final : public OutputReceiver {
  public:
-  // Maximum number of requests in the engine at one time. The others follow later, so that a call with many texts leaves capacity for other
-  // clients.
+  // Maximum number of this call's requests in the engine at one time. The other requests follow later, so that a call with many texts
+  // leaves capacity for other clients.
   static constexpr std::uint32_t kMaxAtOnce = 32;
   using Done = std::function<void(Result<std::vector<PooledVector>>)>;
 
-  // Submits the first requests. Errors: the engine refuses one. Otherwise `done` is called once, later, on the server's thread.
+  // Submits the first requests. Errors: the engine refuses a request. Without an error, `done` is called once, later, on the server's
+  // thread.
   static Result<std::shared_ptr<PoolingCall>> start(EngineClient& engine, std::vector<EngineRequest> requests, Done done);
   ~PoolingCall() override;
   PoolingCall(const PoolingCall&) = delete;
@@ -61,7 +64,7 @@ class PoolingCall final : public OutputReceiver {
   std::vector<PooledVector> vectors_;
   std::size_t num_submitted_ = 0, num_running_ = 0;
   std::optional<Error> error_;
-  Done done_;  // empty once it has been called
+  Done done_;  // empty after the call
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Base class of the writers for APIs that answer with one message of parts. Each part has separate events.
+// Base class of the answer writers for APIs whose answer is one message with several parts. A stream has separate events for each part.
 #include <string>
 #include <vector>
 
@@ -35,12 +35,12 @@ class SingleAnswerWriter : public AnswerWriter {
   [[nodiscard]] std::string whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) final;
 
  protected:
-  // Called by add(). Returns the log probabilities of the tokens in `content`, if they were requested. A token that spans two parts belongs
-  // to the first.
+  // Removes and returns the log probabilities of the tokens in `content`, if they were requested. Called by add(). A token that spans two
+  // parts belongs to the first part.
   [[nodiscard]] std::vector<PositionLogprobs> take_logprobs(const AnswerPart& content);
 
  private:
-  std::vector<PositionLogprobs> logprobs_;  // not taken yet; `spans_` has the text of each
+  std::vector<PositionLogprobs> logprobs_;  // not returned by take_logprobs() yet; `spans_` has the text range of each token
   std::vector<TextSpan> spans_;
   std::vector<TokenId> tokens_;
 };

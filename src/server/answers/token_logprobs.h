@@ -1,5 +1,5 @@
 #pragma once
-// Log probabilities of tokens as JSON, in the form that several APIs share.
+// Writes log probabilities of tokens as JSON, in the format that several APIs share.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// Names tokens in log probabilities: by their text or, with `return_tokens_as_token_ids`, as "token_id:ID", as in vLLM. Several tokens may
-// have the same text.
+// Returns the names of tokens in log probabilities: the text or, with `return_tokens_as_token_ids`, "token_id:ID", as in vLLM. Several
+// tokens may have the same text.
 struct TokenNames {
   const Tokenizer& tokenizer;
   bool by_id = false;
@@ -20,7 +20,7 @@ struct TokenNames {
   [[nodiscard]] std::string name(TokenId token) const;
 };
 
-// Writes an array with one object per position. `bytes` are always the bytes of the token, however it is named.
+// Writes an array with one object per position. `bytes` always has the bytes of the token's text, also with "token_id:ID" names.
 void write_token_logprobs(JsonWriter& json, const TokenNames& names, const std::vector<PositionLogprobs>& positions);
 
 }  // namespace quire

@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// Appends a server-sent event of the Messages or Responses API, which names its type twice. Its data is an object with the type and the
-// fields that `write(json)` writes.
+// Appends a server-sent event of the Messages or Responses API. Both the `event:` line and the data contain the type. The data is an object
+// with the type and the fields that `write(json)` writes.
 template <std::invocable<JsonWriter&> Write>
 void append_typed_event(std::string& events, std::string_view type, Write write) {
   events += "event: ";

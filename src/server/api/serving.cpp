@@ -1,6 +1,6 @@
-// Code that the routes of all APIs share: it reads bodies, starts and finds answers, and reports failures. Runs on the server's thread,
-// except the function that read_body() gives to the job pool. That function may use only members of this object that can be called on any
-// thread. A handler never waits: it returns a PendingReply, and `wake` reports when that is complete.
+// Code that the routes of all APIs share: reads bodies, starts and finds answers, and reports failures. Runs on the server's thread, except
+// the `read` functions of read_body(), which run in the job pool. Such a function may use only members of Serving that can be called on any
+// thread. A handler never waits: it returns a PendingReply and calls `wake` when the reply is complete.
 #include "server/api/serving.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace quire {
 
 namespace {
 
-// Larger bodies have a separate lane, so that small ones need not wait for them.
+// Larger bodies have a separate lane, so that small bodies need not wait for large ones.
 constexpr std::size_t kMaxSmallBytes = 64 << 10;
 
 std::unique_ptr<SpanExporter> make_spans(const ServerOptions& options, const std::string& model, Logger& logger) {
@@ -32,12 +32,14 @@ std::unique_ptr<SpanExporter> make_spans(const ServerOptions& options, const std
       SpanExporter::Options{.endpoint = *std::move(endpoint), .model = model, .service = options.otlp_service_name}, logger);
 }
 
-// Returns whether a body may contain an image: an image of few bytes may have many pixels. A body that hides the word contains an escape.
+// Returns whether the body may contain an image. Such a body goes to the job pool, because a small file may have many pixels. A body can
+// hide the word "image" only with an escape.
 bool may_show(std::string_view body) {
   return body.find("image") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }
 
-// Returns whether a body may name an image that must be fetched. Other requests must not wait for that.
+// Returns whether the body may contain the URL of an image. Such a body has a separate lane, so that other requests do not wait for the
+// fetch.
 bool may_name_address(std::string_view body) {
   return body.find("\"http") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }
@@ -95,7 +97,7 @@ Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake
                                                                                                 : JobPool::Lane::large;
   struct Job {
     std::string id, body;
-    std::shared_ptr<BodyBudget::Lease> lease;  // held while copies and parts of the body exist
+    std::shared_ptr<BodyBudget::Lease> lease;  // held as long as copies or parts of the body exist
     Read read;
     RemainingWork then;
     std::exception_ptr failure{};
@@ -112,7 +114,7 @@ Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake
     }
   };
   auto done = [this, job, pending, wake] {
-    // The client may be gone: its answer is not read then, and nothing is started.
+    // If the client has disconnected, its result is dropped and no answer is started.
     if (pending->cancelled) return;
     const auto finish = [&] {
       if (job->failure) std::rethrow_exception(job->failure);
@@ -235,7 +237,7 @@ void Serving::compare_prompt(CompletionRequest& request, PromptFingerprint finge
 
 void Serving::remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion) {
   completions_.insert_or_assign({tenant, id}, StartedCompletion{id, completion});
-  // A client may send an X-Request-Id that looks like the id of an answer. That answer keeps its id.
+  // If a client sends the id of another answer as X-Request-Id, find() must still return that answer for this id.
   if (const std::string given(client_part(id)); !given.empty())
     if (StartedCompletion& newest = completions_[{tenant, given}]; newest.id != given) newest = {id, completion};
   if (completions_.size() < sweep_threshold_) return;
@@ -248,7 +250,7 @@ std::string Serving::full_id(const std::string& tenant, const std::string& id) c
   return found != completions_.end() ? found->second.id : id;
 }
 
-// Answers of other tenants are not found here.
+// Finds only answers of this tenant.
 Result<std::shared_ptr<Completion>> Serving::find(const std::string& tenant, const std::string& id) const {
   const auto found = completions_.find({tenant, id});
   std::shared_ptr<Completion> completion = found != completions_.end() ? found->second.completion.lock() : nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// State that the routes of all APIs use: the model and its engine, keys, the pool that reads bodies, and answers in progress.
+// The state that the routes of all APIs use: the model and its engine, API keys, the job pool, and answers in progress.
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -30,13 +30,14 @@ namespace quire {
 class Completion;
 struct PreparedCompletion;
 
-// Reading, rendering and tokenizing a body of at most this size costs less than passing it to another thread and back.
+// Limit for bodies that are read on the server's thread. Up to this size, reading, rendering and tokenizing cost less than passing the body
+// to another thread and back.
 inline constexpr std::size_t kMaxInlineBytes = 4 << 10;
 
-// Bound in bytes for the fingerprints that later prompts can be compared with: enough for some thousands.
+// Limit in bytes for the stored fingerprints that later prompts can be compared with: some thousands of prompts.
 inline constexpr std::uint64_t kMaxFingerprintBytes = 8 << 20;
 
-// Used on the server's thread only, except members that can be called on any thread.
+// Used on the server's thread only, except for the members that can be called on any thread.
 class Serving {
  public:
   // Behaves like JobPool::submit().
@@ -46,54 +47,55 @@ class Serving {
   Serving(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, SubmitJob submit_job);
 
   [[nodiscard]] EngineClient& engine() { return *engine_; }
-  [[nodiscard]] const ServedModel& model() const { return *model_; }        // any thread
-  [[nodiscard]] const ServerOptions& options() const { return *options_; }  // any thread
+  [[nodiscard]] const ServedModel& model() const { return *model_; }        // callable on any thread
+  [[nodiscard]] const ServerOptions& options() const { return *options_; }  // callable on any thread
   [[nodiscard]] const ApiKeys& keys() const { return keys_; }
   [[nodiscard]] RequestLog& log() { return log_; }
   [[nodiscard]] ServerStats& stats() { return stats_; }
   [[nodiscard]] std::int64_t started_s() const { return started_s_; }
 
-  // No answer of the model starts after this call.
+  // After this call, no new answer of the model starts.
   void drain() { draining_ = true; }
   [[nodiscard]] bool is_draining() const { return draining_; }
 
   // Returns the tenant of a request that has been admitted.
   [[nodiscard]] std::string tenant_of(const HttpRequest& request) const { return keys_.tenant_of(request.authorization).value(); }
-  // Called on any thread. `tenant` must outlive the result.
+  // Returns the context for reading a body. Called on any thread. `tenant` must outlive the result.
   [[nodiscard]] RequestContext context(std::string_view tenant, const CancellationPoint* cancellation = nullptr) const {
     return {*model_, *options_, tenant, {}, false, cancellation};
   }
 
-  // Return the reply for an error, and for a JSON body. Called on any thread.
+  // Return a reply with an error or with a JSON body. Called on any thread.
   [[nodiscard]] Reply refuse(const Error& error) const;
   [[nodiscard]] static Reply json_reply(std::string body);
-  // Returns the object whose fields `write(json)` writes.
+  // Returns a reply whose body is the JSON object with the fields that `write(json)` writes.
   template <std::invocable<JsonWriter&> Write>
   [[nodiscard]] static Reply json_reply(Write write) {
     return json_reply(json_object(write));
   }
-  // Names the ignored fields of the request in a header of the reply and in the log.
+  // Adds the names of the request's ignored fields to a header of the reply and to the log.
   [[nodiscard]] Reply with_ignored_fields(Reply reply, const std::string& id, const std::vector<std::string>& ignored);
-  // Returns the reply of `handler`. If it throws, returns status 500 and writes to the log.
+  // Returns the reply of `handler`. If `handler` throws, logs the exception and returns status 500.
   [[nodiscard]] Reply guard(const std::string& id, const std::function<Reply()>& handler);
-  // Runs `work` in the job pool, then `done` on the server's thread. Returns false and runs neither if the lane or this client's share of
-  // it is full. `client` is HttpRequest::client; the jobs of clients take turns.
+  // Runs `work` in the job pool, then `done` on the server's thread. Returns false without running either if the lane is full or the client
+  // has too many jobs in it. `client` is HttpRequest::client; the jobs of clients take turns.
   [[nodiscard]] bool submit_job(JobPool::Lane lane, const std::string& client, const JobPool::Function& work, JobPool::Function done) {
     return submit_job_(lane,
                        {.work = [work](const CancellationPoint& /*cancellation*/) { work(); }, .done = std::move(done), .client = client});
   }
 
-  // The remaining work on the server's thread after a body has been read.
+  // The work that remains for the server's thread after a body has been read.
   using RemainingWork = std::function<Reply(const Wake& wake)>;
-  // Long work must call `cancellation` regularly. It throws JobStopped, which read_body() handles.
+  // Reads a body. Long work must call `cancellation` regularly, which may throw JobStopped; read_body() handles the exception.
   using Read = std::function<RemainingWork(std::string body, const CancellationPoint& cancellation)>;
-  // Runs `read` here if there are few bytes to read, otherwise in the job pool. `num_bytes` is given if more than the body is read.
+  // Calls `read` on this thread if there are few bytes to read, otherwise in the job pool. Callers pass `num_bytes` if more than the body
+  // is read.
   [[nodiscard]] Reply read_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Read read);
   [[nodiscard]] Reply read_body(HttpRequest& request, const Wake& wake, Read read) {
     const std::size_t num_bytes = request.body.size();
     return read_body(request, num_bytes, wake, std::move(read));
   }
-  // Returns the JSON of the whole answer to a body.
+  // Returns the JSON of the whole answer to the body.
   using Answer = std::function<Result<std::string>(std::string body, const CancellationPoint& cancellation)>;
   [[nodiscard]] Reply answer_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Answer answer);
   [[nodiscard]] Reply answer_body(HttpRequest& request, const Wake& wake, Answer answer) {
@@ -104,11 +106,11 @@ class Serving {
   [[nodiscard]] RemainingWork refusal(const Error& error) const;
   [[nodiscard]] Error read_timeout_error() const;
 
-  // Reads a body into a request with a shape. complete() then answers it with the model, or refuses it while draining.
+  // Reads a body into a CompletionRequest with a shape. complete() then starts the request, or refuses it while the server drains.
   using ReadCompletion = std::function<Result<CompletionRequest>(std::string body, const RequestContext& context)>;
-  // Starts the prepared completion; the default is start_now. `answer_id`: HttpRequest::answer_id().
+  // Starts the prepared completion. The default is start_now(). `answer_id` is HttpRequest::answer_id().
   using Start = Reply (*)(Serving& serving, PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);
-  // `computes`: the request needs the weights of the adapter that it names.
+  // Reads, prepares and starts a completion. `computes`: the request needs the weights of the adapter that it names.
   [[nodiscard]] Reply complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin = start_now,
                                bool computes = true);
   [[nodiscard]] Reply complete(HttpRequest& request, const Wake& wake, ReadCompletion read, Start begin = start_now, bool computes = true) {
@@ -117,24 +119,25 @@ class Serving {
   }
   [[nodiscard]] Reply start(PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);
 
-  // Calls `with_lease` with the lease of an adapter (empty name: without a lease). The call is made here if the weights are in memory,
-  // otherwise after the job pool has read them.
+  // Calls `with_lease` with a lease of the adapter, or with a null lease if `adapter` is empty. Calls it immediately if the weights are in
+  // memory, otherwise after the job pool has read them.
   using Lease = std::shared_ptr<const AdapterLease>;
   using WithLease = std::function<Reply(const Lease& lease)>;
   [[nodiscard]] Reply with_adapter(const std::string& adapter, const std::string& request_id, const Wake& wake, WithLease with_lease);
-  // Runs `work` in the disk lane, then `reply` here, which returns the reply to the request. `what` names the work in an error.
+  // Runs `work` in the disk lane, then `reply` on the server's thread. The result of `reply` is the reply to the request. `what` names the
+  // work in an error.
   [[nodiscard]] Reply run_disk_job(const std::string& request_id, const Wake& wake, const char* what, std::function<void()> work,
                                    std::function<Reply()> reply);
 
-  // Returns an answer in progress of this tenant. `id` is its id, or its prefix and X-Request-Id, which find the newest one. Errors:
-  // `not_found`.
+  // Returns an answer in progress of this tenant. `id` is the answer's id, or the client's X-Request-Id with the prefix of the API, which
+  // finds the newest such answer. Errors: `not_found`.
   [[nodiscard]] Result<std::shared_ptr<Completion>> find(const std::string& tenant, const std::string& id) const;
   void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
-  // Returns the id of the answer that find() finds by `id`, or `id` itself if none is known.
+  // Returns the id of the answer that find() returns for `id`, or `id` itself if find() returns none.
   [[nodiscard]] std::string full_id(const std::string& tenant, const std::string& id) const;
 
  private:
-  // Compares the prompt with an earlier one if the request asks for it, and keeps its fingerprint for later comparisons.
+  // Compares the prompt with an earlier prompt if the request asks for it, and stores the prompt's fingerprint for later comparisons.
   void compare_prompt(CompletionRequest& request, PromptFingerprint fingerprint, const std::string& id);
   static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);
 
@@ -142,21 +145,21 @@ class Serving {
   const ServedModel* model_;
   const ServerOptions* options_;
   SubmitJob submit_job_;
-  // Start of the server, in seconds since 1970.
+  // The time when the server started, in seconds since 1970.
   std::int64_t started_s_;
   bool draining_ = false;
   struct StartedCompletion {
     std::string id;
     std::weak_ptr<Completion> completion;
   };
-  // Keys are the tenant and the id of an answer, or the id without the part that only this answer has. Expired entries are erased when the
-  // map has doubled.
+  // Keys are the tenant and the id of an answer, or the tenant and client_part() of the id. Expired entries are erased when the map has
+  // doubled in size.
   std::map<std::pair<std::string, std::string>, StartedCompletion> completions_;
   std::size_t sweep_threshold_ = 64;
   PromptFingerprintCache fingerprints_{kMaxFingerprintBytes};
   ApiKeys keys_;
   RequestLog log_;
-  // Counters of the server, which /metrics shows.
+  // The server's counters for /metrics.
   ServerStats stats_;
 };
 

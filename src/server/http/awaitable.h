@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// Returns a token with which an operation can be awaited. It stores its error in `code` instead of throwing.
+// Returns a completion token for co_await. The operation stores its error in `code` instead of throwing.
 inline auto into(boost::system::error_code& code) {
   return boost::asio::redirect_error(boost::asio::use_awaitable, code);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Bounds the bytes of request bodies that all connections and each client may hold. A lease grows by the bytes received, never by the
-// length that a header announces: a body that does not arrive costs nothing.
+// Limits the bytes of request bodies, for all connections together and for each client. A lease grows with the received bytes, not by the
+// length that a header announces, so a body that does not arrive uses no budget.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace quire {
 
 class BodyBudget {
  public:
-  // An eighth of the budget is reserved for bodies of up to this size, so that large bodies cannot keep out the others.
+  // An eighth of the budget is reserved for bodies of up to this size, so that large bodies cannot use up the whole budget.
   static constexpr std::uint64_t kSmallBodyBytes = 64 << 10;
 
   explicit BodyBudget(std::uint64_t total_bytes) : total_bytes_(total_bytes) {}
@@ -23,25 +23,26 @@ class BodyBudget {
 
   [[nodiscard]] std::uint64_t used_bytes() const { return used_bytes_; }
 
-  // Bytes that the bodies of one client hold.
+  // The bytes that the bodies of one client hold.
   struct Share {
     std::atomic<std::uint64_t> used_bytes{0};
   };
-  // Returns the client's share. Calls for one client return the same object while any caller keeps it. Called on one thread only.
+  // Returns the client's share. All calls for one client return the same object as long as a caller keeps it. Called on one thread only.
   [[nodiscard]] std::shared_ptr<Share> share_of(const std::string& client);
 
-  // The bytes that one body holds. They are given back when the lease is destroyed, on any thread. The budget must outlive the lease.
+  // The bytes that one body holds. The destructor releases the bytes, on any thread. The budget must outlive the lease.
   class Lease {
    public:
-    // By default the body counts as the only one of its client.
+    // By default, the lease counts as the only one of its client.
     explicit Lease(BodyBudget& budget, std::shared_ptr<Share> share = std::make_shared<Share>())
         : budget_(&budget), share_(std::move(share)) {}
     ~Lease() { release(); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
 
-    // Returns false, and changes nothing, if there is no room, or if the client's bodies would hold more than twice the remaining bytes. A
-    // client's only body just needs room.
+    // Grows the lease to `bytes`. Returns false without a change in these cases:
+    // - the budget does not have enough free bytes;
+    // - the client has other bodies, and all its bodies together would hold more than twice the free bytes.
     [[nodiscard]] bool grow_to(std::uint64_t bytes);
     void release();
 
@@ -61,19 +62,19 @@ class BodyBudget {
   std::size_t sweep_threshold_ = 64;
 };
 
-// The pace of a body: a grace period that runs down with time, and is filled up by received bytes at the minimum rate.
+// The pace of a body: a grace period that time uses up, and that received bytes refill at the minimum rate.
 class BodyPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `rate`: minimum bytes per second; 0: no minimum.
+  // `rate` is the minimum number of bytes per second; 0: no minimum.
   BodyPace(std::uint32_t rate, std::chrono::milliseconds grace, Clock::time_point now)
       : rate_(rate), grace_(grace), deadline_(now + grace) {}
 
   void add(std::uint64_t bytes, Clock::time_point now);
-  // Returns when the body becomes too slow if nothing arrives until then.
+  // Returns when the grace period ends if no more bytes arrive.
   [[nodiscard]] Clock::time_point ends() const { return rate_ == 0 ? Clock::time_point::max() : deadline_; }
-  // Returns true if the body has been slower than the rate for a fifth of the grace period. It is then cut off if others need its room.
+  // Returns whether more than a fifth of the grace period is used up. Such a body may be cut off if others need its bytes of the budget.
   [[nodiscard]] bool is_slow(Clock::time_point now) const { return deadline_ < now + grace_ * 4 / 5; }
 
  private:
@@ -88,9 +89,9 @@ class BodyReaders {
   struct Reader {
     BodyBudget::Lease& lease;
     BodyPace& pace;
-    std::function<void()> cut;  // ends the reader, after its lease has been given back
+    std::function<void()> cut;  // ends the reader; called after its lease has been released
   };
-  // Registers a reader for as long as this object lives.
+  // Registers a reader during the lifetime of this object.
   class Entry {
    public:
     Entry(BodyReaders& readers, Reader reader) : readers_(&readers), at_(readers.list_.insert(readers.list_.end(), std::move(reader))) {}
@@ -103,8 +104,8 @@ class BodyReaders {
     std::list<Reader>::iterator at_;
   };
 
-  // Grows the lease. If needed, cuts off slow bodies of clients that hold at least as much as this client, the largest body first. Returns
-  // false if there is still no room.
+  // Grows the lease. If needed, cuts off slow bodies, the largest first, of clients that hold at least as many bytes as this client.
+  // Returns false if the budget is still too small.
   [[nodiscard]] bool grow(BodyBudget::Lease& lease, std::uint64_t bytes, BodyPace::Clock::time_point now);
 
  private:

@@ -1,6 +1,6 @@
-// The coroutine of one connection, on the server's thread. It reads a request, lets the router answer it, writes the answer, and starts
-// over. Every wait has a timeout from the options, or ends when the client disconnects, the engine answers or the server stops; nothing
-// blocks the thread. The memory that a client can occupy is bounded: header, body (BodyBudget), pipelined bytes, and unread events.
+// The coroutine of one connection, on the server's thread. In a loop, reads a request, passes it to the router, and writes the answer.
+// Every wait has a timeout from the options, or ends when the client disconnects, the engine answers or the server stops; nothing blocks
+// the thread. The memory that a client can use is limited: header, body (BodyBudget), pipelined bytes, and unread events.
 // connection_read.cpp reads the requests.
 #include "server/http/connection.h"
 
@@ -63,8 +63,8 @@ void Connection::drain() {
   if (idle_) close();
 }
 
-// g++ 12 miscompiles co_await in a loop condition, after a short-circuit operator, and next to aggregate temporaries. So in this file every
-// awaited call is a separate statement and takes named arguments.
+// In this file every co_await is a separate statement with named arguments, because g++ 12 miscompiles co_await in a loop condition, after
+// a short-circuit operator, and next to aggregate temporaries.
 Connection::Task<void> Connection::run() {
   bool more = true;
   while (more) {
@@ -119,7 +119,7 @@ Connection::Task<bool> Connection::serve_one() {
   Reply reply = handler_->handle(request, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_wake();
   });
-  request = {};  // the handler has taken what the answer needs
+  request = {};  // the handler has moved out what the answer needs
   if (reply.pending != nullptr || reply.answer != nullptr) events_.on_state(ConnectionState::busy);
   while (reply.pending != nullptr) {
     alive = co_await wait_for_reply(reply);
@@ -190,7 +190,7 @@ Connection::Task<bool> Connection::answer(std::string_view method, const std::sh
   co_return sent && !is_client_gone_;
 }
 
-// Replaces `reply` with the pending reply when it is ready. Returns false if the client has disconnected.
+// Waits for the pending reply and stores it in `reply`. Returns false if the client has disconnected.
 Connection::Task<bool> Connection::wait_for_reply(Reply& reply) {
   const std::shared_ptr<PendingReply> pending = std::move(reply.pending);
   watch();
@@ -225,7 +225,7 @@ Connection::Task<bool> Connection::send_stream_header() {
 }
 
 Connection::Task<bool> Connection::send_events(std::string events, bool last) {
-  // HTTP/1.0 has no chunks: the end of the connection ends the stream.
+  // HTTP/1.0 has no chunks: closing the connection ends the stream.
   std::string bytes = http_version_ >= 11 && !events.empty() ? fmt::format("{:x}\r\n{}\r\n", events.size(), events) : std::move(events);
   if (last && http_version_ >= 11) bytes += "0\r\n\r\n";
   boost::system::error_code code;
@@ -261,7 +261,8 @@ Connection::Task<bool> Connection::send_stream(AnswerSource& source) {
 
 void Connection::on_wake() {
   const auto source = source_.lock();
-  // One step's events may be large. A client that keeps reading has received them before the next step's events arrive.
+  // The events of one step may be large. They count as a backlog only if the client has still not read them when the next step's events
+  // arrive.
   const bool is_backlogged =
       source != nullptr && writing_ && source->num_pending_bytes() > options_->max_stream_buffer_bytes + source->num_echo_bytes();
   if (is_backlogged && was_backlogged_) {
@@ -272,7 +273,7 @@ void Connection::on_wake() {
   signal_.cancel();
 }
 
-// Every wake-up changes a state that the waiting loop checks, so an early wake-up is not lost.
+// Waits for the next wake-up. Every wake-up changes a state that the waiting loop checks, so a wake-up before this wait is not lost.
 Connection::Task<void> Connection::wait_for_signal() {
   boost::system::error_code ignored;
   co_await signal_.async_wait(into(ignored));
@@ -287,8 +288,8 @@ Connection::Task<void> Connection::wait_for_input(AnswerSource& source) {
   if (since && source.waiting_since() == since && std::chrono::steady_clock::now() >= *since + timeout) source.time_out();
 }
 
-// Reads whatever arrives (the client's next request) into the buffer. An error or the end of the stream means that the client has
-// disconnected.
+// Reads the bytes that arrive, such as the client's next request, into the buffer. An error or the end of the stream means that the client
+// has disconnected.
 void Connection::watch() {
   if (buffer_.size() >= kMaxPipelinedBytes) return;
   watching_ = true;

@@ -1,6 +1,6 @@
 #pragma once
-// One connection. It answers requests one after another, each before it reads the next. While an answer is in flight a read stays pending,
-// so the connection notices immediately when the client disconnects.
+// One connection. Answers requests one after another, and answers each before it reads the next. While an answer is in flight, a read stays
+// pending, so that the connection immediately detects when the client disconnects.
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -27,22 +27,22 @@ namespace quire {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   struct Events {
-    std::function<void(ConnectionState)> on_state;  // also called on progress within a state
+    std::function<void(ConnectionState)> on_state;  // called for each change of the state and for progress within a state
     std::function<void(const std::string& client)> on_client;
-    std::function<bool()> has_room;  // whether this client may have one more answer of the model
-    std::function<void()> on_end;    // called once, when the connection has ended
+    std::function<bool()> has_room;  // returns whether this client may have one more answer of the model in flight
+    std::function<void()> on_end;    // called once, after the connection has ended
   };
 
-  // `handler` and `options` must outlive this.
+  // `handler` and `options` must outlive this object.
   Connection(boost::asio::ip::tcp::socket socket, RequestHandler& handler, const ServerOptions& options, Events events);
 
   void start();
-  // Closes the connection: now if it is idle, else after the current answer.
+  // Closes the connection: immediately if it is idle, otherwise after the current answer.
   void drain();
   void close();
 
  private:
-  // Thousands of connections may be idle, so waiting for a request must cost little memory.
+  // Buffer size of an idle connection. Small, because thousands of connections may be idle.
   static constexpr std::size_t kIdleReadBytes = 512;
   static constexpr std::size_t kBodyReadBytes = 64 << 10;
 
@@ -50,13 +50,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Task = boost::asio::awaitable<T>;
 
   Task<void> run();
-  // Reads and answers one request. Returns false if the connection is over.
+  // Reads and answers one request. Returns false if the connection must close.
   Task<bool> serve_one();
-  // Returns false if the connection is over. `refusal`: the response to send without handling the request. If `keep_alive_` is then false,
-  // the client may still be sending.
+  // Reads a request. Returns false if the connection must close. If `refusal` is set, the caller sends it without handling the request. If
+  // `keep_alive_` is then false, the client may still be sending.
   Task<bool> read_request(HttpRequest& request, std::optional<HttpResponse>& refusal);
-  // Waits for the complete header and returns its size, including the empty line. Returns 0 if it does not arrive, or if `refusal` says
-  // what is wrong with it.
+  // Waits for the complete header and returns its size, including the empty line. Returns 0 if the header does not arrive or is too large;
+  // in the second case sets `refusal`.
   Task<std::size_t> receive_header(std::optional<HttpResponse>& refusal);
   Task<bool> read_header(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
   Task<bool> read_body(RequestParser& parser, HttpRequest& request, std::optional<HttpResponse>& refusal);
@@ -70,7 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<bool> send_stream_header();
   Task<bool> send_events(std::string events, bool last);
   Task<void> wait_for_signal();
-  // Waits for a signal, but not longer than a streaming session may wait for input from its client. Then the answer times out.
+  // Waits for a signal, at most as long as a session may wait for input from its client. After that, times out the answer.
   Task<void> wait_for_input(AnswerSource& source);
   Task<void> linger();
 
@@ -81,9 +81,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void end_exchange();
 
   boost::beast::tcp_stream stream_;
-  // Bytes that were read but not consumed yet, including the beginning of the next request.
+  // Bytes that were read but not consumed yet. May contain the beginning of the next request.
   boost::beast::flat_buffer buffer_;
-  // Expires only in wait_for_input(). It is cancelled to wake the waiting coroutine.
+  // Expires only in wait_for_input(). Cancelling the timer wakes the waiting coroutine.
   boost::asio::steady_timer signal_;
   RequestHandler* handler_;
   const ServerOptions* options_;
@@ -91,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The answer in flight; the coroutine owns it.
   std::weak_ptr<AnswerSource> source_;
   HttpHeaders answer_headers_;  // for the answer to the current request
-  // The request in progress, for its log line and its span.
+  // The current request's data for its log line and its span.
   struct Exchange {
     std::string id, answer_id, method, path;
     unsigned status = 0;  // 0: nothing to report
@@ -108,10 +108,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool draining_ = false;
   bool watching_ = false;
   bool stop_watching_ = false;
-  bool writing_ = false;         // a write of events is in flight
-  bool was_backlogged_ = false;  // the last wake-up found too many pending bytes
+  bool writing_ = false;         // events are being written
+  bool was_backlogged_ = false;  // at the last wake-up, too many bytes were pending
   bool is_client_gone_ = false;
-  bool body_cut_ = false;  // the body was cut off to make room for others
+  bool body_cut_ = false;  // the body was cut off to release budget for other bodies
 };
 
 }  // namespace quire

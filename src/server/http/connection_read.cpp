@@ -1,5 +1,5 @@
-// Reads the requests of a connection: header, body, and the rest of what a refused client sends. Part of Connection's coroutine
-// (connection.cpp), on the server's thread. Header and body have limits and timeouts; a body needs memory of the BodyBudget first.
+// Reads the requests of a connection: header, body, and the remaining bytes of a refused client. Part of Connection's coroutine
+// (connection.cpp), on the server's thread. Header and body have limits and timeouts. The bytes of a body are charged to the BodyBudget.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using asio::ip::tcp;
 namespace {
 
 constexpr std::size_t kHeaderReadBytes = 4 << 10;
-// A body that has grown by this many bytes has made progress. Connections without progress are closed first.
+// A body makes progress each time it has grown by this many bytes. Connections without progress are closed first.
 constexpr std::size_t kProgressBytes = 4 << 10;
 constexpr std::string_view kHeaderEnd = "\r\n\r\n";
 constexpr std::size_t kLingerReadBytes = 8 << 10;
@@ -68,7 +68,7 @@ Connection::Task<bool> Connection::read_request(HttpRequest& request, std::optio
       co_return true;
     }
   }
-  // An unread body would precede the next request on this connection.
+  // The connection must close, because the unread body would be read as the next request.
   if (refusal && request.has_body) keep_alive_ = false;
   co_return alive;
 }
@@ -144,7 +144,7 @@ Connection::Task<bool> Connection::read_body(RequestParser& parser, HttpRequest&
   co_return alive;
 }
 
-// Each piece is charged when it arrives, so an announced body that never arrives costs only its connection.
+// Reads the body and charges its bytes to the budget as they arrive, so an announced body that never arrives costs only its connection.
 Connection::Task<bool> Connection::receive_body(RequestParser& parser, BodyBudget::Lease& lease, std::optional<HttpResponse>& refusal) {
   using Clock = BodyPace::Clock;
   BodyPace pace(options_->min_body_rate, std::chrono::milliseconds(options_->body_grace_ms), Clock::now());
@@ -176,7 +176,7 @@ Connection::Task<bool> Connection::receive_body(RequestParser& parser, BodyBudge
     const std::size_t size = parser.get().body().size();
     wants_more = code == http::error::need_more || used == 0 || buffer_.size() == 0;
     if (code == http::error::need_more) code = {};
-    // The header of a chunk has no end.
+    // The buffer is full, but the header of a chunk has no end.
     if (wants_more && buffer_.size() == buffer_.max_size()) code = http::error::bad_chunk;
     pace.add(size - before, Clock::now());
     if (!code && !handler_->body_readers().grow(lease, size, Clock::now())) refusal = too_many_bodies_response(*options_);
@@ -196,7 +196,7 @@ Connection::Task<bool> Connection::send_continue() {
   co_return !code;
 }
 
-// The client may still be sending. Closing immediately would reset the connection before the client has read the answer.
+// Discards what a refused client still sends. Closing immediately would reset the connection before the client has read the answer.
 Connection::Task<void> Connection::linger() {
   boost::system::error_code code;
   stream_.socket().shutdown(tcp::socket::shutdown_send, code);

@@ -12,7 +12,7 @@ namespace quire {
 
 namespace {
 
-// Reserved for files, pipes and clients that are being refused.
+// Descriptors reserved for files, pipes and clients that are being refused.
 constexpr std::uint64_t kOthers = 32;
 
 std::uint64_t num_open() {

@@ -1,16 +1,16 @@
 #pragma once
-// File descriptors: the limit of this process, and a spare for the moment when none is left.
+// Raises the process's limit of file descriptors, and keeps a spare descriptor for the case that the limit is reached.
 #include <cstdint>
 
 namespace quire {
 
-// Raises the soft limit to the hard limit. Returns the resulting limit; 0: unknown.
+// Raises the soft limit to the hard limit. Returns the resulting limit, or 0 if it is unknown.
 std::uint64_t raise_descriptor_limit();
 
-// Returns how many of `wanted` connections the process can hold, in addition to the descriptors that are open or will be.
+// Returns how many of the `wanted` connections fit into the limit, in addition to open and reserved descriptors.
 [[nodiscard]] std::uint32_t fit_connections(std::uint32_t wanted);
 
-// A descriptor reserved for the moment when no other is left. Giving it back lets the server accept a client just to refuse it.
+// A reserved file descriptor. When no other descriptor is left, releasing it lets the server accept a client in order to refuse it.
 class SpareDescriptor {
  public:
   SpareDescriptor() { take(); }

@@ -76,8 +76,8 @@ unsigned http_status(ErrorCode code) {
 }
 
 std::string error_body(const Error& error, unsigned status) {
-  // A message may quote bytes from outside, but the answer must be UTF-8.
-  // Clients compare the beginning of an overflow's message, so its field appears in "param" only.
+  // The message is converted to UTF-8, because it may quote a client's bytes. An overflow's message does not begin with its field, because
+  // clients compare the beginning of that message; the field is only in "param".
   const std::string message = overflow_of(error) ? error.message : error.to_string();
   return json_object([&](JsonWriter& json) {
     json.begin_object("error").field("message", repair_utf8(message)).field("type", error_type(status));

@@ -1,5 +1,5 @@
 #pragma once
-// Host names and addresses in headers: in Host, in Origin and in lists of proxies. All of them come from outside.
+// Parses host names and addresses in Host, Origin and lists of proxies. All of them are untrusted.
 #include <boost/asio/ip/address.hpp>
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@ struct HostName {
 // Parses "name", "name:port" and "[::1]:port". Returns nullopt if the text is invalid.
 [[nodiscard]] std::optional<HostName> parse_host_name(std::string_view text, std::uint16_t default_port = 80);
 
-// Returns the IPv4 address inside an IPv4-mapped IPv6 address; any other address is unchanged.
+// Returns the IPv4 address inside an IPv4-mapped IPv6 address. Returns any other address unchanged.
 [[nodiscard]] boost::asio::ip::address plain_address(const boost::asio::ip::address& address);
 
 [[nodiscard]] std::string to_lower(std::string_view text);

@@ -1,5 +1,5 @@
 #pragma once
-// A request and a response as values: the only part of HTTP that handlers see.
+// HTTP requests and responses as plain values. Handlers see no other part of HTTP.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,7 +15,7 @@ namespace quire {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
-// Connection fills it in two parts: the head before it reads the body, then the body. answer_early() sees only the head.
+// Connection fills in a request in two parts: the head before it reads the body, then the body. answer_early() gets only the head.
 struct HttpRequest {
   std::string id;           // the client's X-Request-Id, or `unique_id`
   std::string unique_id{};  // unique, also across servers
@@ -23,7 +23,7 @@ struct HttpRequest {
   std::string target;       // path and query, as sent
   std::string authorization;
   std::string address{};                // result of client_address()
-  std::string client{};                 // the unit of fair sharing: a tenant, or an address
+  std::string client{};                 // unit of fair sharing: the tenant, or the address if the request has no tenant
   std::string session{};                // session id from a header of the client's agent; empty: none
   std::optional<TraceContext> trace{};  // from the client's traceparent header
   bool is_beta = false;                 // the request has an anthropic-beta header
@@ -34,11 +34,11 @@ struct HttpRequest {
   std::string preflight_headers;      // preflight: the headers that the page wants to send
   std::string body;
   std::shared_ptr<BodyBudget::Lease> body_lease{};  // released with the last copy of the body
-  bool has_body = false;                            // also true before the body is read
-  bool over_loopback = false;                       // the connection came to a loopback address
+  bool has_body = false;                            // known before the body is read
+  bool over_loopback = false;                       // the connection arrived at a loopback address
   bool is_local = false;                            // the client is on this machine (is_local_client())
 
-  // Returns the stem of the ids of this request's answers.
+  // Returns the part of this request's answer ids after the prefix.
   [[nodiscard]] std::string answer_id() const { return unique_id.empty() || unique_id == id ? id : id + "-" + unique_id; }
   [[nodiscard]] std::string_view path() const { return std::string_view(target).substr(0, target.find('?')); }
 };

@@ -1,4 +1,4 @@
-// A lane holds at most `max_jobs` jobs, so every query scans all of them.
+// A lane holds at most `max_jobs` jobs, so every query can scan all of them.
 #include "server/http/job_order.h"
 
 #include <algorithm>
@@ -53,11 +53,11 @@ std::optional<JobOrder::Id> JobOrder::best_queued(bool is_counted) const {
     const std::uint64_t bytes = counted(job);
     if (job.is_started || (bytes > 0) != is_counted) continue;
     const Client& client = clients_.at(job.client);
-    // A client with large jobs starts another only if all of them together take at most half of the free bytes.
+    // A client that already has large jobs started may start another if all its large jobs then take at most half of the free bytes.
     if (!has_free_thread(client) || (is_counted && client.started_bytes > 0 && client.started_bytes + bytes > free_bytes() / 2)) continue;
     if (!best || queue_key(id) < queue_key(*best)) best = id;
   }
-  // The best job waits for free bytes, and no other large job overtakes it.
+  // The best job waits until there are enough free bytes. Until then no other large job starts.
   if (best && started_bytes_ > 0 && counted(jobs_.at(*best)) > free_bytes()) return std::nullopt;
   return best;
 }
@@ -105,7 +105,7 @@ std::optional<JobOrder::Id> JobOrder::turn() const {
   std::tuple<Time, std::int64_t, Id> least{};
   for (const auto& [id, job] : jobs_) {
     if (!job.is_started) continue;
-    // Jobs of one client that have used equally many quanta keep their order.
+    // Among one client's jobs that have used equally many quanta, the oldest has the turn.
     const std::tuple key(clients_.at(job.client).used, job.used / kQuantum, id);
     if (best && least <= key) continue;
     best = id;

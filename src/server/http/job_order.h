@@ -1,12 +1,13 @@
 #pragma once
-// Decides which job starts next, and which started job has the turn. These are the rules for a lane's threads, without threads or a clock.
+// Decides which queued job starts next, and which started job has the turn. Has only the rules for a lane's threads; it uses no threads and
+// no clock.
 //
-// A client is a tenant, or an address if no keys are set. Clients share the lane's processor time equally. Among one client's jobs, the job
-// that has used the least time goes first. A short job never waits for a long one to end. A client that returns starts slightly below the
-// others and not at zero: a pause earns it at most kCredit.
+// A client is a tenant or, for requests without a tenant, an address. Clients share the lane's CPU time equally. Among one client's jobs,
+// the job that has used the least time goes first, so a short job never waits until a long job ends. A client that returns after a pause
+// starts at most kCredit of CPU time ahead of the others.
 //
-// A client may hold at most as many queue slots, threads and bytes as are left free, so the next client finds room. The rule is from
-// Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
+// A client may hold at most as many queue slots, threads and bytes as are free, so the next client finds room. The rule is from Choudhury
+// and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
 //
 // States of a job: queued (add) -> started (next) -> gone (end).
 #include <chrono>

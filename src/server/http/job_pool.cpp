@@ -1,6 +1,6 @@
-// The server's thread queues jobs, gives each to a free worker, and decides every few milliseconds which started job has the turn. A
-// worker's thread lives from its first job until the pool is destroyed. It shares semaphores, flags and the list of finished jobs with the
-// server's thread, but no lock.
+// Implements the pool. The server's thread queues jobs, assigns each to a free worker, and decides every few milliseconds which started job
+// has the turn. A worker's thread starts with its first job and ends when the pool is destroyed. Workers and the server's thread share
+// semaphores, flags and the list of finished jobs, but no lock.
 #include "server/http/job_pool.h"
 
 #include <pthread.h>
@@ -21,11 +21,12 @@ namespace {
 
 // The minimum length of a turn.
 constexpr std::chrono::milliseconds kTick{10};
-// Limits for started jobs: each costs a thread and the memory of its parsed values. One client has at most half of them.
+// Maximum numbers of started jobs. Each started job costs a thread and the memory of its parsed values. One client has at most half of the
+// threads.
 constexpr std::uint32_t kMaxSmallStarted = 16, kMaxLargeStarted = 32;
 
-// Lowers the priority of the calling thread. While other threads compute on all cores, a large job gets about a seventieth of a core.
-// SCHED_IDLE would give a 340th: too little for valid requests of 100 KB on a busy machine.
+// Lowers the priority of the calling thread. While other threads use all cores, a large job gets about 1/70 of a core. With SCHED_IDLE it
+// would get 1/340, which is too little for valid requests of 100 KB on a busy machine.
 void lower_priority(JobPool::Lane lane) {
   constexpr int kLargeNice = 19;
   set_thread_nice(lane == JobPool::Lane::small ? kBackgroundNice : kLargeNice);
@@ -37,7 +38,7 @@ int make_event() {
   return event;
 }
 
-// Returns the processor time that a thread has used.
+// Returns the CPU time that a thread has used.
 std::int64_t used_ns(clockid_t clock) {
   timespec used{};
   if (clock_gettime(clock, &used) != 0) return 0;
@@ -45,7 +46,7 @@ std::int64_t used_ns(clockid_t clock) {
 }
 
 void wait_for(sem_t& semaphore) {
-  while (sem_wait(&semaphore) != 0) {  // interrupted by a signal
+  while (sem_wait(&semaphore) != 0) {  // a signal interrupted the wait
   }
 }
 
@@ -69,12 +70,12 @@ JobPool::~JobPool() {
     for (Worker& worker : state.workers) {
       worker.paused.store(false);
       sem_post(&worker.resumed);
-      // Wakes the worker once more, without a job: it checks `stopping_` before it takes one.
+      // Wakes the worker even if it has no job: it checks `stopping_` before it starts a job.
       sem_post(&worker.ready);
     }
   for (LaneState& state : lanes_)
     for (Worker& worker : state.workers) worker.thread.join();
-  // A worker owns its job until finish(), even if the job is done.
+  // Each worker still owns its entry, because finish() has not run for it.
   for (LaneState& state : lanes_)
     for (Worker& worker : state.workers) delete worker.entry;
 }
@@ -129,7 +130,8 @@ void JobPool::start_jobs(Lane which) {
   share_turn(state);
 }
 
-// If a job's client has disconnected, the job may always run: it ends at its next cancellation point.
+// Lets the job that has the turn run, and pauses the other started jobs. A job whose client has disconnected is not paused, so that it
+// reaches its next cancellation point and ends.
 void JobPool::share_turn(LaneState& state) {
   if (!state.takes_turns) return;
   const auto turn = state.order.turn();
@@ -172,10 +174,10 @@ void JobPool::run(Worker& worker) {
     worker.begun_ns.store(used_ns(CLOCK_THREAD_CPUTIME_ID));
     const CancellationPoint cancellation = [this, &worker, entry] { check(worker, *entry); };
     try {
-      cancellation();  // so that only one job of a lane begins
+      cancellation();  // waits for the turn, so that only one job of a lane runs
       entry->job.work(cancellation);
     } catch (const JobStopped&) {
-      // The job had not begun, or had nothing to finish.
+      // The job ends without a result; its `done` function still runs.
     }
     push_done(entry);
   }
@@ -196,11 +198,11 @@ void JobPool::push_done(Entry* entry) {
   while (!done_.compare_exchange_weak(entry->next, entry)) {
   }
   const std::uint64_t one = 1;
-  // The write fails only if the counter is full, and then the server's thread is awake anyway.
+  // The write fails only if the counter is full. The server's thread is then already being woken.
   [[maybe_unused]] const ssize_t written = write(event_.native_handle(), &one, sizeof one);
 }
 
-// Returns the finished jobs, oldest first.
+// Removes and returns all finished jobs, oldest first.
 JobPool::Entry* JobPool::take_done() {
   Entry* oldest = nullptr;
   for (Entry* entry = done_.exchange(nullptr); entry != nullptr;) {

@@ -1,17 +1,18 @@
 #pragma once
-// Runs work off the server's thread if clients control its size. Lanes keep kinds of work apart: small jobs never wait for large ones, and
+// Runs work whose size clients control outside the server's thread. Lanes separate kinds of work: small jobs never wait for large jobs, and
 // neither kind waits for a disk or another server. Small jobs run at a low priority, all others at the lowest.
 //
-// Jobs of the lanes `small` and `large` take turns (JobOrder). Several may have started, but only the job that has the turn continues after
-// a cancellation point. Work between two cancellation points, such as a library that decodes an image, is not interrupted; the kernel then
-// shares the core.
+// Jobs of the lanes `small` and `large` take turns (JobOrder). Several jobs of a lane may have started, but only the job that has the turn
+// continues after a cancellation point. Work between two cancellation points, such as decoding an image in a library, is not interrupted;
+// until its next cancellation point, such a job shares the CPU with the job that has the turn.
 //
-// Computing threads and the server's thread must never wait for a job: a thread of low priority can lose its core anywhere, for as long as
-// others compute. So no lock is shared with it. The server's thread assigns jobs to workers, and wakes each worker by a semaphore. Results
-// come back through a lock-free list and an eventfd, instead of the io_context's locked queue.
+// Computing threads and the server's thread must never wait for a job, because a thread of low priority may be preempted anywhere, for as
+// long as other threads compute. The pool therefore shares no lock with its workers: the server's thread assigns jobs to workers and wakes
+// each worker with a semaphore. Finished jobs return through a lock-free list and an eventfd, because the queue of the io_context has a
+// lock.
 //
-// States of a job: queued (submit) -> started (server's thread, when a worker is free) -> done (that worker) -> gone (server's thread,
-// after `done`).
+// States of a job: queued (by submit) -> started (by the server's thread, when a worker is free) -> done (by the worker) -> destroyed (by
+// the server's thread, after `done`).
 #include <semaphore.h>
 
 #include <array>
@@ -34,7 +35,7 @@
 
 namespace quire {
 
-// Thrown by a job's cancellation point. It is not a std::exception, so code that handles errors does not catch it.
+// Thrown by a job's cancellation point. Not a std::exception, so code that handles errors does not catch it.
 struct JobStopped {
   enum class Reason : std::uint8_t { client_gone, out_of_time, server_stops };
   Reason why;
@@ -47,10 +48,10 @@ class JobPool {
   using Function = std::function<void()>;
 
   struct Job {
-    // Runs on a worker's thread, unless the client has disconnected before. It may throw only JobStopped, from the cancellation point.
+    // Runs on a worker's thread, unless the client disconnects before the job starts. Throws only JobStopped, from the cancellation point.
     std::function<void(const CancellationPoint&)> work;
-    Function done;                                         // then called on the server's thread, which destroys both functions
-    std::string client{};                                  // shares the lane with other clients
+    Function done;                                         // called after `work` on the server's thread, which destroys both functions
+    std::string client{};                                  // clients share the lane
     std::uint64_t num_bytes = 0;                           // bytes that the job reads
     std::shared_ptr<const std::atomic<bool>> cancelled{};  // set when the result is no longer needed; null: never
   };
@@ -59,26 +60,27 @@ class JobPool {
     std::uint32_t max_jobs = 1024;   // per lane, queued or started
     std::uint32_t num_fetching = 0;  // threads of the lane `fetch`
     bool low_priority = true;
-    JobOrder::Time max_time = std::chrono::seconds(10);  // processor time of one job that takes turns
+    JobOrder::Time max_time = std::chrono::seconds(10);  // CPU time of a job in a lane whose jobs take turns
     std::uint64_t max_started_bytes = std::uint64_t{32} << 20;
   };
 
-  // `io` must outlive this.
+  // `io` must outlive this object.
   JobPool(boost::asio::io_context& io, const Options& options);
-  // Stops started jobs at their next cancellation point and waits for them. `done` is called neither for these jobs nor for queued ones.
+  // Stops started jobs at their next cancellation point and waits until they end. Does not call `done` for started or queued jobs.
   ~JobPool();
   JobPool(const JobPool&) = delete;
   JobPool& operator=(const JobPool&) = delete;
 
-  // Called on the server's thread. Returns false, and calls neither function, if the lane is full or this client has its share of it.
+  // Queues a job, on the server's thread. Returns false, and calls neither function, if the lane is full or the client has too many jobs in
+  // it.
   [[nodiscard]] bool submit(Lane lane, Job job);
 
-  // Called on the server's thread. Returns the number of jobs that are queued, started or not yet done.
+  // Returns the number of jobs that are queued, started or done but not destroyed. Called on the server's thread.
   [[nodiscard]] std::uint32_t num_jobs(Lane lane) const;
 
  private:
   struct Worker;
-  // The server's thread owns the entry until the job starts, then its worker, and the server's thread again when the job is done.
+  // Owned by the server's thread until the job starts, by the worker until the job is done, and then by the server's thread again.
   struct Entry {
     Job job;
     Lane lane;
@@ -101,7 +103,7 @@ class JobPool {
     sem_t ready;    // posted when `entry` has a job
     sem_t resumed;  // posted when `paused` is cleared, even if the worker does not wait
     std::atomic<bool> paused{false};
-    std::atomic<std::int64_t> begun_ns{-1};  // the thread's processor time when the job began; -1: the job has not begun
+    std::atomic<std::int64_t> begun_ns{-1};  // CPU time of the thread when the job began; -1: the job has not begun
     Entry* entry = nullptr;                  // null: the worker is free. Set on the server's thread
     std::thread thread;
   };
@@ -123,7 +125,7 @@ class JobPool {
   void tick();
 
   void run(Worker& worker);
-  void check(Worker& worker, const Entry& entry) const;  // the job's cancellation point
+  void check(Worker& worker, const Entry& entry) const;  // called by the job's cancellation point
   void push_done(Entry* entry);
   [[nodiscard]] Entry* take_done();
   void wait_for_done();
@@ -133,9 +135,9 @@ class JobPool {
   boost::asio::posix::stream_descriptor event_;
   boost::asio::steady_timer timer_;
   bool is_ticking_ = false;
-  // The value read from the eventfd; it is not used.
+  // The unused value that reading the eventfd returns.
   std::uint64_t event_count_ = 0;
-  std::deque<LaneState> lanes_;        // [lane]
+  std::deque<LaneState> lanes_;        // one per lane
   std::atomic<Entry*> done_{nullptr};  // newest first
   std::atomic<bool> stopping_{false};
 };

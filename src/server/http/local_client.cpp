@@ -23,7 +23,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// Parses "192.0.2.1", "192.0.2.1:80", "::1" and "[::1]:80", also in quotes.
+// Parses "192.0.2.1", "192.0.2.1:80", "::1" and "[::1]:80", with or without double quotes.
 std::optional<asio::ip::address> hop_address(std::string_view text) {
   if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
   boost::system::error_code code;
@@ -33,7 +33,7 @@ std::optional<asio::ip::address> hop_address(std::string_view text) {
   return host ? host->address : std::nullopt;
 }
 
-// Returns the `for` of one hop in a Forwarded header (RFC 7239).
+// Returns the parameter `for` of one hop in a Forwarded header (RFC 7239).
 std::string_view forwarded_client(std::string_view hop) {
   for (const std::string_view pair : split(hop, ';'))
     if (pair.size() > 4 && to_lower(pair.substr(0, 4)) == "for=") return pair.substr(4);
@@ -51,8 +51,8 @@ bool is_trusted(const asio::ip::address& address, const std::vector<std::string>
   return std::ranges::any_of(trusted_proxies, [&](const std::string& proxy) { return hop_address(proxy) == address; });
 }
 
-// Follows the hops from the last to the first. A trusted proxy must report each hop, and a loopback address that a proxy elsewhere reports
-// is not this machine.
+// Returns whether the chain of hops ends at a loopback address. Follows the hops from the last to the first. A trusted proxy at a loopback
+// address must report each hop, because a loopback address that a remote proxy reports is not this machine.
 bool leads_to_loopback(asio::ip::address client, const std::vector<std::string_view>& clients,
                        const std::vector<std::string>& trusted_proxies) {
   for (std::size_t i = clients.size(); i-- > 0;) {
@@ -89,13 +89,14 @@ bool is_local_client(const ClientNetworkInfo& info, const std::vector<std::strin
   const std::vector<std::string_view> forwarded_for = hops_of(info.forwarded_for);
   if (is_trusted(peer, trusted_proxies)) {
     std::ranges::transform(forwarded, forwarded.begin(), forwarded_client);
-    // A client may send the header that its proxy does not write, so both headers must agree.
+    // A proxy may write only one of the two headers and pass on the client's value of the other. Both headers must therefore lead to this
+    // machine.
     return (!forwarded.empty() || !forwarded_for.empty()) && leads_to_loopback(peer, forwarded, trusted_proxies) &&
            leads_to_loopback(peer, forwarded_for, trusted_proxies);
   }
   const bool passed_on = info.has_proxy_header || !forwarded.empty() || !forwarded_for.empty();
   const auto host = parse_host_name(info.host);
-  // nginx speaks HTTP/1.0 to its upstream servers by default; current clients do not.
+  // Requires HTTP/1.1: nginx uses HTTP/1.0 to its upstream servers by default, and current clients do not.
   return peer.is_loopback() && !passed_on && info.http_version >= 11 && host && host->is_loopback() && host->port == info.local.port();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Decides whether a request comes from this machine. A proxy here makes every client look local, so any sign of a proxy counts against it.
+// Decides whether a request comes from this machine. A proxy on this machine makes every client look local, so a client counts as remote if
+// there is any sign of an untrusted proxy.
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <string>
@@ -7,10 +8,10 @@
 
 namespace quire {
 
-// Facts from a connection and a request's header about the client's location.
+// What a connection and a request's header reveal about where the client is.
 struct ClientNetworkInfo {
   boost::asio::ip::address peer;
-  boost::asio::ip::tcp::endpoint local;  // the connection's local end
+  boost::asio::ip::tcp::endpoint local;  // the server's end of the connection
   unsigned http_version = 11;
   std::string host;                        // the request's Host header
   std::vector<std::string> forwarded;      // lines of the Forwarded header, as received
@@ -18,13 +19,14 @@ struct ClientNetworkInfo {
   bool has_proxy_header = false;           // any other header that proxies add
 };
 
-// Returns true if the client is on this machine. Without a proxy: the peer is a loopback address, there is no proxy header, and Host is a
-// loopback name with this port (a proxy that adds no header was asked at another port or name). Through `trusted_proxies` (IP addresses):
-// every hop is one of them, and all addresses are loopback.
+// Returns whether the client is on this machine. There are two cases:
+// - Without a proxy: the peer is a loopback address, there is no proxy header, and Host is a loopback name with this port. The check of
+//   Host detects a proxy that adds no header, because clients usually call a proxy by another name or port.
+// - Through `trusted_proxies` (IP addresses): every hop is a trusted proxy, and all addresses are loopback addresses.
 [[nodiscard]] bool is_local_client(const ClientNetworkInfo& info, const std::vector<std::string>& trusted_proxies);
 
-// Returns the address of a request's client: the peer or, if that is a trusted proxy, the last hop before it that is not trusted. An IPv6
-// address is reduced to its network of 64 bits, because one client may have all of that.
+// Returns the address of a request's client: the peer or, if the peer is a trusted proxy, the last hop that is not a trusted proxy. An IPv6
+// address is reduced to its /64 network, because one client may own the whole network.
 [[nodiscard]] std::string client_address(const ClientNetworkInfo& info, const std::vector<std::string>& trusted_proxies);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Fetches images by the URLs in a body. Called on threads of the job pool, which block. No reply is trusted: a host name may resolve to an
-// address in this network, a redirect may lead elsewhere, and a header may give a false length. Each URL has a separate connection, and
-// there are no cookies.
+// Fetches images by the URLs in a body. Called on threads of the job pool, which may block. No reply is trusted: a host name may resolve to
+// an address in this network, a redirect may lead to another host, and a header may give a false length. Each URL has a separate connection
+// and no cookies.
 #include "server/http/media_fetcher.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ struct MediaUrl {
   std::uint16_t port = 0;
 };
 
-// One request and its result.
+// The data of one request and its response.
 struct MediaExchange {
   MediaUrl at;
   std::uint64_t max_bytes;
@@ -57,12 +57,13 @@ bool is_https(const urls::url& url) {
   return url.scheme_id() == urls::scheme::https;
 }
 
-// Returns nullopt if the URL has an invalid port.
+// Returns the port of the URL, or the default port of its scheme. Returns nullopt if the URL has an invalid port.
 std::optional<std::uint16_t> port_of(const urls::url& url) {
   return url.has_port() ? parse_port(std::string_view(url.port())) : is_https(url) ? kHttpsPort : kHttpPort;
 }
 
-// The parser reads 127.0.0.1.example.org as an address and a path after it.
+// Returns whether the URL has a supported scheme, no user name and a valid path. The path must be checked, because the parser reads
+// 127.0.0.1.example.org as the address 127.0.0.1 followed by a path.
 bool is_supported_url(const urls::url& url) {
   const std::string_view path(url.encoded_path());
   return is_web_address(std::string_view(url.buffer())) && !url.has_userinfo() && (path.empty() || path.front() == '/');
@@ -98,7 +99,7 @@ boost::system::error_code ask(TimedStream& stream, MediaExchange& exchange) {
   if (code) return code;
   exchange.status = answer.get().result_int();
   exchange.location = std::string(answer.get()[http::field::location]);
-  // The rest of the answer is not needed.
+  // The body of any other response is not needed.
   if (answer.get().result() != http::status::ok) return code;
   http::read(stream, buffer, answer, code);
   exchange.is_too_large = code == http::error::body_limit;
@@ -133,7 +134,7 @@ Result<std::vector<HostName>> parse_media_domains(const std::vector<std::string>
   return hosts;
 }
 
-// Without certificates no https URL can be fetched; the error then says why.
+// If the system's certificates cannot be loaded, every https URL fails with an error that states the cause.
 MediaFetcher::MediaFetcher(Options options)
     : options_(std::move(options)), tls_(NetTls::create("", "").value_or(std::make_shared<const NetTls>())) {}
 
@@ -143,7 +144,8 @@ bool MediaFetcher::names(const HostName& host) const {
   return false;
 }
 
-// An address that is not public must be listed itself; localhost allows the loopback addresses.
+// Returns whether fetching from the address is allowed. An address that is not public must be in the list of domains; the entry localhost
+// allows all loopback addresses.
 bool MediaFetcher::is_allowed_address(const asio::ip::address& address) const {
   if (is_public_address(address)) return true;
   const asio::ip::address plain = plain_address(address);

@@ -1,5 +1,5 @@
 #pragma once
-// Fetches images by the URLs in requests, only from hosts that the operator has allowed.
+// Fetches images by the URLs in requests. Connects only to hosts that the operator has allowed.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ class MediaFetcher {
     std::chrono::milliseconds timeout{};
   };
 
-  // Time and bytes that a request has used. All fetches of a request share it.
+  // The time and bytes that a request may still use. All fetches of the request share one budget.
   struct Budget {
     std::optional<std::chrono::steady_clock::time_point> deadline{};  // set by the first fetch
     std::uint64_t num_bytes = 0;
@@ -40,12 +40,12 @@ class MediaFetcher {
 
   explicit MediaFetcher(Options options);
 
-  // Returns the bytes at the URL, of any type. Any thread may call it; the call blocks. Errors, without a field: `invalid_argument`,
-  // `unsupported` (a host that is not allowed), `too_large`.
+  // Returns the bytes at the URL, of any media type. Blocks; may be called on any thread. Errors, without a field: `invalid_argument`,
+  // `unsupported` (the host is not allowed), `too_large`.
   Result<std::vector<std::byte>> fetch(std::string_view url, Budget& budget) const;
 
  private:
-  // Resolves a URL from a request, or the target of a redirect from `from`.
+  // Resolves the URL in a request or, with `from`, the target of a redirect.
   [[nodiscard]] Result<MediaUrl> resolve_url(const MediaUrl* from, const std::string& text) const;
   [[nodiscard]] MediaExchange make_exchange(const MediaUrl& target, const Budget& budget) const;
   [[nodiscard]] bool names(const HostName& host) const;

@@ -22,7 +22,7 @@ std::optional<std::string> decoded_path(std::string_view text) {
 
 namespace {
 
-// Clients send `include[]=...` as it is, although RFC 3986 requires brackets to be encoded.
+// Percent-encodes brackets, because clients send `include[]=...` unencoded and RFC 3986 does not allow this.
 std::string with_encoded_brackets(std::string_view target) {
   std::string encoded;
   for (const char c : target)

@@ -1,6 +1,6 @@
 #pragma once
-// Reads the query of a target ("/pause?mode=keep") field by field and keeps the first error, as ObjectReader does for bodies. If a name
-// occurs several times, the last value counts.
+// Reads the query of a request target ("/pause?mode=keep") field by field. Stores the first error, as ObjectReader does for bodies. If a
+// name occurs several times, the last value is used.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,24 +12,24 @@
 
 namespace quire {
 
-// Returns a part of a target's path without its escapes ("a%2Fb" is "a/b"). nullopt: it is not percent-encoded.
+// Decodes the percent-encoding of a part of a target's path ("a%2Fb" becomes "a/b"). Returns nullopt if the encoding is invalid.
 [[nodiscard]] std::optional<std::string> decoded_path(std::string_view text);
 
 class QueryReader {
  public:
-  // `target` may contain any bytes.
+  // Parses the query of `target`, which may contain any bytes.
   explicit QueryReader(std::string_view target);
 
-  // Names must be literals: the reader keeps views of them.
+  // Returns the value of a field, or `fallback` if the field is missing. Names must be literals, because the reader stores views of them.
   [[nodiscard]] std::string text(std::string_view name, std::string_view fallback);
-  // Accepts true, 1, yes, on and their opposites, in any case.
+  // Accepts true, 1, yes, on and false, 0, no, off, in upper or lower case.
   [[nodiscard]] bool boolean(std::string_view name, bool fallback);
 
-  // Accepts digits. The field may occur only once.
+  // Accepts only digits. It is an error if the field occurs several times.
   [[nodiscard]] std::optional<std::uint64_t> integer(std::string_view name);
 
   void reject(std::string_view name, std::string message, std::string remedy);
-  // Returns the first error; without one, an error for a field that was never read.
+  // Returns the first error or, without one, an error for the first field that was not read.
   [[nodiscard]] Result<void> finish();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The reply of a handler to a request: an immediate response, a pending reply, or an answer in progress that is sent as it arrives.
+// The reply of a handler to a request: an immediate response, a pending reply, or an answer in progress that is sent while it is generated.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace quire {
 // The response header with the names of request fields that were ignored.
 inline constexpr const char* kIgnoredFields = "X-Quire-Ignored-Fields";
 
-// Called whenever there is something new to send. It must stay callable as long as the answer lives.
+// Called whenever there is something new to send. Must stay callable during the lifetime of the answer.
 using Wake = std::function<void()>;
 
 // An answer in progress, as seen by the connection that sends it. Used on the server's thread only.
@@ -35,35 +35,36 @@ class AnswerSource {
 
   [[nodiscard]] virtual bool is_stream() const = 0;
   [[nodiscard]] virtual bool finished() const = 0;
-  // Returns true while the request may still turn out to be impossible. If refused() becomes true, take_response() returns the refusal,
-  // also for a stream.
+  // Returns whether the engine may still refuse the request. If refused() becomes true, take_response() returns the error, also for a
+  // stream.
   [[nodiscard]] virtual bool may_be_refused() const = 0;
   [[nodiscard]] virtual bool refused() const = 0;
 
-  // Bytes of a stream's events that were not taken yet.
+  // Returns the number of bytes of events that take_events() has not returned yet.
   [[nodiscard]] virtual std::size_t num_pending_bytes() const = 0;
-  // Bytes of all events so far that repeat prompts. The client has chosen their size, so they say nothing about how fast it reads.
+  // Returns the number of bytes of all events so far that repeat prompts (echo). The client chooses their size, so they do not show that
+  // the client reads too slowly.
   [[nodiscard]] virtual std::size_t num_echo_bytes() const = 0;
   [[nodiscard]] virtual std::string take_events() = 0;
-  // Returns the complete answer once it has finished, or the refusal.
+  // Returns the body of a finished answer that is not a stream, or the error of a refused request.
   [[nodiscard]] virtual HttpResponse take_response() = 0;
 
   // Returns the names of the request's ignored fields, joined by commas.
   [[nodiscard]] virtual std::string ignored_fields() const = 0;
-  // Returns the counts so far.
+  // Returns the numbers of tokens so far.
   [[nodiscard]] virtual TokenCounts num_tokens() const = 0;
 
-  // Progress and parameters of an answer, for its span.
+  // The progress and the parameters of an answer, for its trace span.
   struct Progress {
-    std::chrono::duration<double> queued{};                         // until the engine admitted it; the longest of several
-    std::optional<std::chrono::duration<double>> to_first_token{};  // since the beginning of `queued`
+    std::chrono::duration<double> queued{};                         // time until the engine admitted the request; the longest of several
+    std::optional<std::chrono::duration<double>> to_first_token{};  // time from submission to the first token
     float temperature = 0.0F, top_p = 1.0F;
     std::uint32_t max_tokens = 0, n = 1;
   };
-  // Returns nullopt if no tokens are sampled.
+  // Returns nullopt if the answer samples no tokens.
   [[nodiscard]] virtual std::optional<Progress> progress() const { return std::nullopt; }
 
-  // Returns since when a streaming session has waited for more input from its client; nullopt: it does not wait.
+  // Returns when a streaming session began to wait for more input from its client, or nullopt if it does not wait.
   [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> waiting_since() const = 0;
   // Ends the stream with an error, because the client has sent no input for too long.
   virtual void time_out() = 0;
@@ -73,7 +74,7 @@ class AnswerSource {
 
 struct PendingReply;
 
-// An immediate response, an answer in progress, or a pending reply. `response` is empty unless it is immediate.
+// Exactly one of: an immediate response, an answer in progress, a pending reply. `response` is empty in the last two cases.
 struct Reply {
   HttpResponse response;
   std::shared_ptr<AnswerSource> answer{};
@@ -83,8 +84,8 @@ struct Reply {
 // A reply that the engine or the job pool has not finished yet.
 struct PendingReply {
   std::optional<Reply> reply;
-  std::atomic<bool> cancelled{false};  // the client has disconnected: work need not begin
-  std::shared_ptr<void> work{};        // the work in progress for this reply, released with it
+  std::atomic<bool> cancelled{false};  // the client has disconnected, so work need not begin
+  std::shared_ptr<void> work{};        // the work in progress for this reply, destroyed together with the reply
 };
 
 }  // namespace quire

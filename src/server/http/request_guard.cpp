@@ -16,12 +16,12 @@ bool may_use(const std::string& origin, const ServerOptions& options) {
                              [&](const std::string& allowed) { return allowed == "*" || to_lower(allowed) == to_lower(origin); });
 }
 
-// A page's own name may be made to point here (DNS rebinding). Names are checked over loopback, where keys do not help, because a local
-// program may need none. Over other addresses they are checked only if no key is set. A name that is an IP address cannot be misused this
-// way.
+// Returns whether Host names this server. An attacker can make a web page's own host name resolve to this server (DNS rebinding). Host is
+// checked for connections over loopback, even if keys are set, and for other connections only if no key is set. Outside loopback, an IP
+// address is always accepted, because DNS rebinding requires a name.
 bool is_known_host(const HttpRequest& request, const ServerOptions& options) {
   const bool is_open = options.api_key.empty() && options.tenant_keys.empty();
-  // HTTP/1.0 clients may omit Host; browsers never do.
+  // HTTP/1.0 clients may omit Host. Browsers always send Host.
   if (!(request.over_loopback || is_open) || request.host.empty()) return true;
   const auto host = parse_host_name(request.host);
   if (!host) return false;
@@ -30,7 +30,8 @@ bool is_known_host(const HttpRequest& request, const ServerOptions& options) {
   return host->is_loopback() || std::ranges::any_of(options.allowed_hosts, is_it);
 }
 
-// Returns true for the chat page. The scheme is not compared, because a proxy may use HTTPS for this server.
+// Returns whether the Origin `from` is a page of this server, whose Host is `of`. Ignores the scheme, because a proxy may provide HTTPS for
+// this server.
 bool is_own_page(std::string_view from, std::string_view of) {
   const std::string origin = to_lower(from), host = to_lower(of);
   return !host.empty() && (origin == "http://" + host || origin == "https://" + host);

@@ -1,5 +1,5 @@
 #pragma once
-// The interface that answers the requests of a connection.
+// The interface of the object that answers the requests of all connections.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,23 +20,23 @@ class RequestHandler {
   RequestHandler& operator=(const RequestHandler&) = delete;
   virtual ~RequestHandler() = default;
 
-  // Returns a response that needs no body: a refusal, or the answer to a browser's preflight. nullopt: the caller reads the body and calls
-  // handle().
+  // Returns a response that does not depend on the body: a refusal, or the answer to a browser's preflight. If it returns nullopt, the
+  // caller reads the body and calls handle().
   [[nodiscard]] virtual std::optional<HttpResponse> answer_early(const HttpRequest& request) const = 0;
 
-  // Called for a request that has passed answer_early(). client_of() returns its HttpRequest::client. is_operator_request() returns whether
-  // its route is for the server's operator: such a route is answered however many requests wait for the model.
+  // Called for a request that has passed answer_early(). client_of() returns the value for HttpRequest::client. is_operator_request()
+  // returns whether the route is for the server's operator; such requests are answered even if the limit of concurrent answers is reached.
   [[nodiscard]] virtual std::string client_of(const HttpRequest& request) const = 0;
   [[nodiscard]] virtual bool is_operator_request(const HttpRequest& request) const = 0;
 
-  // `request` has passed answer_early(); its body is moved out. `wake` is called whenever an answer has something new, or a pending reply
-  // is ready. `wake` must stay callable as long as the answer or the pending reply lives.
+  // Answers a request that has passed answer_early(). Moves the body out of `request`. Calls `wake` whenever an answer has something new to
+  // send, and when a pending reply is ready. `wake` must stay callable during the lifetime of the answer or the pending reply.
   [[nodiscard]] virtual Reply handle(HttpRequest& request, const Wake& wake) = 0;
 
-  // Returns the response in the format that clients of this path expect: errors have the format of their API.
+  // Returns the response in the error format of the API that `path` belongs to.
   [[nodiscard]] virtual HttpResponse format_for_path(std::string_view path, HttpResponse response) const = 0;
 
-  // Returns an id that is unique, also across runs of the server.
+  // Returns an id that is unique, even across runs of the server.
   [[nodiscard]] virtual std::string next_request_id() = 0;
   [[nodiscard]] virtual BodyBudget& body_budget() = 0;
   [[nodiscard]] virtual BodyReaders& body_readers() = 0;

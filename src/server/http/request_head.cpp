@@ -1,6 +1,6 @@
 // Converts the header that Boost.Beast has parsed into an HttpRequest, and refuses invalid requests. Runs on the server's thread for every
-// connection, before the body is read, so it costs little and stores nothing. A client's request id goes into logs and headers, so only
-// harmless ids are accepted.
+// request, before the body is read, so it must be cheap. A client's request id is written to logs and headers, so only ids of harmless
+// characters are accepted.
 #include "server/http/request_head.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ ClientNetworkInfo network_info_of(const tcp::socket& socket, const http::request
           .has_proxy_header = std::ranges::any_of(header, [](const auto& field) { return is_proxy_header(field.name_string()); })};
 }
 
-// Returns true if the text is short and has only characters that need no escape in logs and headers.
+// Returns whether the text is short and has only characters that need no escape in logs and headers.
 bool is_request_id(std::string_view text) {
   constexpr std::size_t kMaxBytes = 128;
   const auto allowed = [](char c) {
@@ -73,16 +73,16 @@ bool is_token_character(char c) {
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
 
-// How the header frames the end of a request, according to the lines read so far.
+// The headers that determine where a request ends, collected from the lines read so far.
 struct Framing {
   bool is_chunked = false, has_length = false;
 
-  // Returns what is wrong with the whole header if each line alone is valid.
+  // Returns the error of a header whose lines are each valid, or an empty string.
   [[nodiscard]] std::string problem(bool is_old) const {
     if (is_chunked && has_length) return "it has both Transfer-Encoding and Content-Length";
     return is_chunked && is_old ? "HTTP/1.0 does not support Transfer-Encoding" : "";
   }
-  // Adds one line. Returns what is wrong with it; empty: nothing.
+  // Adds one line. Returns the error of the line, or an empty string.
   std::string add(std::string_view line) {
     const std::size_t colon = line.find(':');
     if (colon == 0 || colon == std::string_view::npos || !std::ranges::all_of(line.substr(0, colon), is_token_character))
@@ -187,7 +187,7 @@ void fill_request_head(const RequestParser& parser, const tcp::socket& socket, c
   request.method = text_of(header.method_string());
   request.target = text_of(header.target());
   request.authorization = text_of(header[http::field::authorization]);
-  // Anthropic's clients send the key in this header.
+  // Anthropic's clients send the API key in this header.
   if (const auto key = text_of(header["x-api-key"]); request.authorization.empty() && !key.empty()) request.authorization = "Bearer " + key;
   request.session = session_of(header);
   request.trace = parse_traceparent(text_of(header["traceparent"]));

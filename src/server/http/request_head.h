@@ -1,5 +1,5 @@
 #pragma once
-// Converts the head of a request that Boost.Beast has read into values, and makes the responses to invalid and too large requests.
+// Converts the head of a request that Boost.Beast has read into an HttpRequest, and builds the responses to invalid and too large requests.
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// A body that grows as data arrives. No memory is reserved for the length that a header announces.
+// A body type for Boost.Beast that grows as data arrives. It reserves no memory for the length that a header announces.
 struct GrowingBody {
   using value_type = std::string;
   class reader {
@@ -44,9 +44,9 @@ using RequestHeader = boost::beast::http::request_header<>;
 
 inline constexpr const char* kRequestId = "X-Request-Id";
 
-// Returns what is wrong with a header, from its first byte to its empty line; empty: nothing. Every server must see the same end of the
-// request (RFC 9112, 6.3 and 11.2). Refused are:
-// - any Transfer-Encoding but `chunked` alone, or one together with Content-Length or in HTTP/1.0;
+// Returns the error of a header, from its first byte to its empty line, or an empty string. Proxies and this server must agree where a
+// request ends (RFC 9112, 6.3 and 11.2). Therefore refuses:
+// - any Transfer-Encoding except `chunked`, and also `chunked` together with Content-Length or in HTTP/1.0;
 // - a Content-Length that is repeated or not a number;
 // - a folded line, an invalid field name, a bare CR or LF.
 [[nodiscard]] std::string framing_problem(std::string_view header);
@@ -54,7 +54,7 @@ inline constexpr const char* kRequestId = "X-Request-Id";
 // Splits a target in absolute form (RFC 9112, 3.2.2) into the path and the host. Returns false if the target is invalid.
 [[nodiscard]] bool take_absolute_form(HttpRequest& request);
 
-// Fills everything but the body. `id` stays unchanged if the client sends no usable one.
+// Sets all fields except the body. Keeps `id` if the client sends no usable id.
 void fill_request_head(const RequestParser& parser, const boost::asio::ip::tcp::socket& socket, const ServerOptions& options,
                        HttpRequest& request);
 
@@ -64,7 +64,8 @@ void fill_request_head(const RequestParser& parser, const boost::asio::ip::tcp::
 [[nodiscard]] HttpResponse too_many_bodies_response(const ServerOptions& options);
 [[nodiscard]] HttpResponse body_too_large_response(const ServerOptions& options);
 
-// Returns the response to a request that could not be read, or has too many headers. nullopt: the request is valid, or the client is gone.
+// Returns the response to a request that could not be read or has too many headers. Returns nullopt if the request is valid or the client
+// has disconnected.
 [[nodiscard]] std::optional<HttpResponse> read_error_response(const boost::system::error_code& code, const RequestHeader& header,
                                                               const ServerOptions& options);
 

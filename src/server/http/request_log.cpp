@@ -8,7 +8,7 @@ void RequestLog::ended(const EndedRequest& request) {
   const double ms = std::chrono::duration<double, std::milli>(request.duration).count();
   const bool is_slow = slow_ms_ > 0 && ms >= slow_ms_;
   const bool is_overload = request.status == 429 || request.status == 503;
-  // Polls of /health and /metrics carry no information, and a flood of refusals would hide the other lines.
+  // Polls of /health and /metrics carry no information, and many refusals would hide the other lines.
   const bool is_quiet = is_overload || (request.method == "GET" && request.status == 200);
   const LogLevel level = is_slow ? LogLevel::warn : is_quiet ? LogLevel::debug : LogLevel::info;
   logger_->write(level, is_slow ? "slow_request" : "request",

@@ -1,6 +1,6 @@
 #pragma once
-// Reports the outcome of requests: a log line for each ended request, at most one line per second about refused requests, and a span for
-// each POST request if there is a collector.
+// Reports the outcome of requests: one log line per request, at most one line per second about refused requests, and a trace span per POST
+// request if there is a collector.
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -16,16 +16,16 @@
 
 namespace quire {
 
-// Status of a request if its client left before the answer was complete. It is never sent. nginx uses the same number.
+// The status that is logged if the client disconnects before the answer is complete. Never sent. nginx uses the same number.
 inline constexpr unsigned kClientGone = 499;
 
 struct EndedRequest {
   std::string_view id;         // the client's X-Request-Id, or the server's id
-  std::string_view answer_id;  // the part of the answer's id after the prefix; empty: the head was not read
+  std::string_view answer_id;  // the answer's id without its prefix; empty: the head was not read
   std::string_view peer;       // IP address
   std::string_view method;
-  std::string_view path;                             // without the query, which may contain anything
-  const TraceContext* trace = nullptr;               // the client's; null: none
+  std::string_view path;                             // without the query, which may contain secrets
+  const TraceContext* trace = nullptr;               // trace context of the client; null: none
   const AnswerSource::Progress* progress = nullptr;  // null: no tokens were sampled
   unsigned status = 0;
   std::uint64_t prompt_tokens = 0;  // 0 if no prompt was submitted
@@ -34,18 +34,18 @@ struct EndedRequest {
   std::chrono::steady_clock::duration duration{};
 };
 
-// Server's thread only.
+// Used on the server's thread only.
 class RequestLog {
  public:
-  // `logger` must outlive this. Requests that take at least `slow_ms` are logged as warnings; 0: none. `spans`: null if there is no
-  // collector.
+  // `logger` must outlive this object. Requests that take at least `slow_ms` are logged as warnings; 0: no warnings. `spans` is null if
+  // there is no collector.
   RequestLog(Logger& logger, std::uint32_t slow_ms, std::unique_ptr<SpanExporter> spans = nullptr)
       : logger_(&logger), slow_ms_(slow_ms), spans_(std::move(spans)) {}
 
   void ended(const EndedRequest& request);
   // Logs the names of fields that do not change the answer.
   void ignored(std::string_view id, std::string_view fields);
-  // Logs an exception that a handler threw.
+  // Logs an exception that a handler has thrown.
   void failed(std::string_view id, const std::exception_ptr& failure);
 
   [[nodiscard]] Logger& logger() { return *logger_; }
@@ -60,7 +60,7 @@ class RequestLog {
   std::uint32_t slow_ms_;
   std::unique_ptr<SpanExporter> spans_;
   std::chrono::steady_clock::time_point last_overload_{};
-  std::uint64_t num_rejected_ = 0;  // since the last line about them
+  std::uint64_t num_rejected_ = 0;  // not reported in a log line yet
 };
 
 }  // namespace quire

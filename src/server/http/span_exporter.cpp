@@ -1,6 +1,6 @@
-// Sends spans of requests to a collector (OTLP). The thread sleeps until there is a span, waits for more, and sends them in one request.
-// Spans that the collector does not accept in time are lost: a trace is not worth the server's memory when the collector is gone. The
-// engine never calls this code.
+// Sends spans of requests to a collector (OTLP). The thread sleeps until there is a span, waits for more spans, and sends them in one
+// request. Spans that the collector does not accept in time are dropped, so that an unreachable collector does not use up the server's
+// memory. The engine never calls this code.
 #include "server/http/span_exporter.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ std::uint64_t seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-// Returns the status of the answer. Returns 0 on failure, and sets `problem` unless the time is over.
+// Sends `body` and returns the HTTP status of the response. Returns 0 on failure, and sets `problem` unless the time limit was exceeded.
 unsigned post(const SpanEndpoint& endpoint, const std::string& body, TimedStream& stream, std::string& problem) {
   boost::system::error_code code = stream.open();
   if (!code) {

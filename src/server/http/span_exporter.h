@@ -16,39 +16,40 @@
 
 namespace quire {
 
-// The address of a collector. TLS is not supported; a collector on this machine can forward spans over TLS.
+// The address of a collector. TLS is not supported; use a collector on this machine to forward spans over TLS.
 struct SpanEndpoint {
-  std::string host;  // for the name lookup, without brackets
+  std::string host;  // host for the name lookup; IPv6 without brackets
   std::uint16_t port = 80;
   std::string path;
   std::string authority;  // value of the Host header
 };
 
-// Parses a URL such as "http://127.0.0.1:4318/v1/traces". Without a path, /v1/traces is used. Errors name `field`.
+// Parses a URL such as "http://127.0.0.1:4318/v1/traces". The default path is /v1/traces. Errors name `field`.
 [[nodiscard]] Result<SpanEndpoint> parse_span_endpoint(const std::string& url, const char* field);
 
-// The queue of spans is bounded. If the collector is slow or gone, spans are dropped and counted, and no other thread waits for it.
+// Sends spans from a separate thread. The queue of spans is bounded: if the collector is slow or unreachable, spans are dropped and
+// counted, and no other thread waits for the collector.
 class SpanExporter {
  public:
   struct Options {
     SpanEndpoint endpoint;
     std::string model, service;
     std::size_t max_waiting = 4096;                // spans in the queue
-    std::chrono::milliseconds delay{1000};         // a span waits this long for others that are sent with it
+    std::chrono::milliseconds delay{1000};         // a span waits this long for more spans, which are sent together with it
     std::chrono::milliseconds send_timeout{5000};  // for one request to the collector
   };
 
-  // `logger` must outlive this. It gets a line when sending begins to fail, and one when sending works again.
+  // `logger` must outlive this object. It gets a line when sending begins to fail, and another when sending works again.
   SpanExporter(Options options, Logger& logger);
-  // Sends the waiting spans, within a second.
+  // Sends the waiting spans; gives up after a second.
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
 
-  // Called on the server's thread. A trace that the client does not record is not recorded here either.
+  // Queues the span of an ended request. Called on the server's thread. If the client's trace is not sampled, the span is not sent either.
   void ended(const RequestSpan& span);
 
-  // Any thread.
+  // May be called on any thread.
   [[nodiscard]] std::uint64_t num_sent() const { return num_sent_; }
   [[nodiscard]] std::uint64_t num_dropped() const { return num_dropped_; }
 
@@ -65,7 +66,7 @@ class SpanExporter {
   std::vector<std::string> waiting_;  // guarded by `mutex_`
   bool last_send_succeeded_ = true;   // used on the exporter's thread
   std::atomic<std::uint64_t> num_sent_{0}, num_dropped_{0};
-  std::jthread thread_;  // last: the thread uses all other members
+  std::jthread thread_;  // last, because the thread uses all other members
 };
 
 }  // namespace quire

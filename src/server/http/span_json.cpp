@@ -16,7 +16,7 @@ class Attributes {
  public:
   explicit Attributes(JsonWriter& json) : json_(json) { json_.begin_array("attributes"); }
   void text(std::string_view key, std::string_view value) { add(key, "stringValue", value); }
-  // In the JSON of protocol buffers, 64-bit integers are strings.
+  // In the JSON format of protocol buffers, 64-bit integers are strings.
   void count(std::string_view key, std::uint64_t value) { add(key, "intValue", std::to_string(value)); }
   void number(std::string_view key, std::floating_point auto value) { add(key, "doubleValue", value); }
   void end() { json_.end_array(); }

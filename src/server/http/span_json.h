@@ -1,5 +1,6 @@
 #pragma once
-// Formats a request as an OpenTelemetry span, in OTLP's JSON. The attributes are those in vLLM's spans, so tools for vLLM work here too.
+// Formats a request as an OpenTelemetry span, in OTLP's JSON. Spans have the same attributes as vLLM's spans, so tools for vLLM can read
+// them.
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -14,14 +15,14 @@ namespace quire {
 struct RequestSpan {
   std::string request_id, answer_id, method, path;
   unsigned status = 0;
-  std::optional<TraceContext> parent;  // the client's trace
+  std::optional<TraceContext> parent;  // trace context of the client
   std::chrono::system_clock::time_point begin;
   std::chrono::steady_clock::duration duration{};
   AnswerSource::TokenCounts tokens;
-  std::optional<AnswerSource::Progress> progress;  // nullopt: no tokens were requested, or the request was refused earlier
+  std::optional<AnswerSource::Progress> progress;  // nullopt: the request samples no tokens, or was refused before it was queued
 };
 
-// Unique hexadecimal ids: 16 digits for a span, and 32 for a trace that begins here.
+// Unique hexadecimal ids: 16 digits for a span, and 32 digits for a trace that begins in this server.
 struct SpanIds {
   std::string trace_id, span_id;
 };

@@ -1,5 +1,6 @@
-// Tenant keys are read and checked once, when the server is configured. The server's thread then looks one up for every request. A key
-// never appears in an error or a log, and the time of a lookup must reveal nothing about it (digests with a random number).
+// Reads and checks tenant keys once, when the server is configured. The server's thread then looks up a key for every request. A key never
+// appears in an error or a log. Keys are compared by digests that include a random number, so the time of a lookup reveals nothing about a
+// key.
 #include "server/http/tenants.h"
 
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
 }
 
-// Returns what is wrong with an entry; empty: nothing. The text never contains the key.
+// Returns the error of an entry, or an empty string. The text never contains the key.
 std::string problem_of(const TenantKey& entry) {
   if (entry.tenant.empty()) return "has no tenant name";
   if (entry.tenant.size() > kMaxNameBytes)
@@ -40,7 +41,7 @@ std::string problem_of(const TenantKey& entry) {
   return {};
 }
 
-// `what`: the position of the entry, for errors.
+// Parses "NAME=KEY". `what` is the position of the entry, for errors.
 Result<TenantKey> parse_entry(std::string_view text, const char* field, const std::string& what) {
   const std::size_t end = text.find('=');
   if (end == std::string_view::npos) return fail(ErrorCode::invalid_argument, field, what + "has no '='", kForm);
@@ -51,7 +52,7 @@ Result<TenantKey> parse_entry(std::string_view text, const char* field, const st
 }
 
 Result<std::string> read_bounded(const std::string& path) {
-  // One byte more than the limit, to detect a larger file.
+  // Reads one byte more than the limit, to detect a file that is too large.
   std::string text(kMaxFileBytes + 1, '\0');
   errno = 0;
   std::ifstream in(path, std::ios::binary);
@@ -76,7 +77,7 @@ Result<std::vector<TenantKey>> read_tenant_keys(const std::string& path) {
   const auto text = read_bounded(path);
   if (!text) return std::unexpected(text.error());
   std::vector<TenantKey> keys;
-  std::map<std::string, std::size_t> line_of;  // by key
+  std::map<std::string, std::size_t> line_of;  // keys are API keys
   std::string_view rest = *text;
   for (std::size_t number = 1; !rest.empty(); ++number) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -96,7 +97,7 @@ Result<std::vector<TenantKey>> read_tenant_keys(const std::string& path) {
 }
 
 Result<void> check_tenant_keys(const ServerOptions& options) {
-  std::map<std::string_view, std::string> owners;  // by key
+  std::map<std::string_view, std::string> owners;  // keys are API keys
   if (!options.api_key.empty()) owners.emplace(options.api_key, "the server itself (api_key)");
   for (std::size_t i = 0; i < options.tenant_keys.size(); ++i) {
     const TenantKey& entry = options.tenant_keys[i];
@@ -126,7 +127,7 @@ Sha256Digest ApiKeys::digest_of(std::string_view key) const {
 
 Result<std::string> ApiKeys::tenant_of(std::string_view authorization) const {
   if (tenants_.empty()) return std::string();
-  // The scheme is case-insensitive (RFC 9110, 11.1), and a client may put several spaces after it.
+  // The scheme is case-insensitive (RFC 9110, 11.1), and several spaces may follow it.
   constexpr std::string_view kScheme = "bearer";
   const std::string_view rest = authorization.substr(std::min(kScheme.size(), authorization.size()));
   if (to_lower(authorization.substr(0, kScheme.size())) == kScheme && rest.starts_with(' ')) {
@@ -139,7 +140,7 @@ Result<std::string> ApiKeys::tenant_of(std::string_view authorization) const {
 
 std::string salt_of(const std::string& tenant_secret, std::string_view tenant, std::string cache_salt) {
   if (tenant_secret.empty()) return cache_salt;
-  // The lengths are included, so that different triples give different texts.
+  // The lengths ensure that different triples give different texts.
   const std::string text = fmt::format("{}:{}{}:{}{}", tenant_secret.size(), tenant_secret, tenant.size(), tenant, cache_salt);
   return to_hex(Sha256::of(std::as_bytes(std::span(text))));
 }

@@ -15,7 +15,7 @@ bool is_id(std::string_view text) {
 
 }  // namespace
 
-// The format is version "-" trace-id "-" parent-id "-" flags. Later versions may append another "-" and more.
+// Parses version "-" trace-id "-" parent-id "-" flags. Later versions may append "-" and further fields.
 std::optional<TraceContext> parse_traceparent(std::string_view header) {
   constexpr std::size_t kLength = 55;
   if (header.size() < kLength || header[2] != '-' || header[35] != '-' || header[52] != '-') return std::nullopt;

@@ -1,5 +1,5 @@
 #pragma once
-// The position of a request in a trace that the client has begun: the traceparent header of W3C's Trace Context, level 1.
+// Parses the traceparent header of W3C's Trace Context, level 1: the ids of the client's trace and of its current span.
 #include <optional>
 #include <string>
 #include <string_view>

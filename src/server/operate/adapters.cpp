@@ -15,7 +15,7 @@ namespace quire {
 
 namespace {
 
-// Adapter names appear in every list of models and in metrics.
+// Limited because adapter names appear in every list of models and in metrics.
 constexpr std::size_t kMaxNameBytes = 256;
 
 struct AdapterCall {
@@ -29,7 +29,7 @@ Result<AdapterCall> parse_call(const std::string& body, bool has_path) {
   ObjectReader reader(*object);
   AdapterCall call{.name = reader.text("lora_name"), .path = has_path ? reader.text("lora_path") : std::string()};
   if (has_path) call.replace = reader.boolean("load_inplace", false);
-  // These fields of vLLM have no effect: a number for the adapter, the name of the base model, and whether weights are 3D.
+  // Ignores fields of vLLM that have no effect here: a number for the adapter, the name of the base model, and whether weights are 3D.
   for (const char* const field : {"lora_int_id", "base_model_name", "is_3d_lora_weight"}) (void)reader.find(field);
   if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
   if (has_path && (call.name.empty() || call.path.empty()))
@@ -47,13 +47,13 @@ Reply changed(const std::string& name, const char* how) {
   return {HttpResponse{200, "text/plain; charset=utf-8", fmt::format("Success: LoRA adapter '{}' {} successfully.", name, how), {}}};
 }
 
-// The client named the folder, so a corrupt folder is an error of the client.
+// Returns the reply to an error. A corrupt folder is status 400, because the client chose the folder.
 Reply refused(const Serving& serving, Error error) {
   if (error.field == "adapter") error.field = "lora_name";
   return error.code == ErrorCode::corrupt ? Reply{error_response(400, error)} : serving.refuse(error);
 }
 
-// `change` reads files, or waits for calls that do.
+// Runs `change` in the disk lane of the job pool, because it reads files or waits for calls that read files.
 Reply change_adapters(Serving& serving, HttpRequest& request, const Wake& wake, bool has_path, const char* how,
                       Result<void> (*change)(Engine& engine, const AdapterCall& call)) {
   if (!serving.options().allow_runtime_lora_updating) {

@@ -21,7 +21,7 @@ Result<void> admit_operator(const HttpRequest& request, const ServerOptions& opt
     return fail(ErrorCode::invalid_argument, "", "this endpoint accepts only direct requests from the server's own machine",
                 "send the request from that machine without a proxy, or start the server with --api-key and --allow-remote-admin");
   }
-  // A page open in a browser on this machine could otherwise pause the engine for its site.
+  // A web page in a browser on this machine could otherwise pause the engine.
   if (request.origin && options.api_key.empty())
     return fail(ErrorCode::invalid_argument, "Origin", "this endpoint does not accept requests from web pages",
                 "use curl, or start the server with --api-key");

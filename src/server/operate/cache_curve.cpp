@@ -1,5 +1,5 @@
 // Writes the curve of hit rates by cache size as JSON. Runs on the server's thread; the engine collects the data between two steps. A
-// client with a tenant's key gets that tenant's curve, never the curve of another tenant or of all.
+// client with a tenant's key gets only that tenant's curve.
 #include "server/operate/cache_curve.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ void write_row(JsonWriter& json, const HitRateCurve& curve, const CurveRow& row)
   json.end_object();
 }
 
-// `more`: the requested cache size in blocks.
+// Writes the counts of one curve. `more` is the requested cache size in blocks.
 void write_counts(JsonWriter& json, const EngineHitRateCurve& known, const CurveCounts& counts, std::optional<std::uint64_t> more) {
   json.begin_object().field("tenant", unless_empty(counts.tenant)).field("requests", counts.num_requests);
   json.field("prompt_tokens", counts.query_tokens).field("found_tokens", counts.found_tokens);

@@ -1,5 +1,5 @@
 #pragma once
-// GET /v1/cache: contents and counters of the KV cache and the tiers below it, as JSON.
+// GET /v1/cache: the contents and counters of the KV cache and of the offload tiers, as JSON.
 #include <span>
 #include <string>
 

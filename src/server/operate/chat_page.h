@@ -1,5 +1,5 @@
 #pragma once
-// The page at /: one self-contained HTML document.
+// The chat page at /: one self-contained HTML document.
 #include <string_view>
 
 namespace quire {

@@ -1,5 +1,5 @@
-// Describes the causes that the core reports in words, and writes both as JSON. The router calls it for a client; the engine thread
-// collects the data between two steps. It must reveal nothing about other tenants: neither that a request exists, nor its tokens.
+// Writes the causes that the core reports as JSON, with a description in words. The router calls it for a client; the engine thread
+// collects the data between two steps. An answer must reveal nothing about other tenants: neither that a request exists, nor its tokens.
 #include "server/operate/explanation.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ struct CauseText {
   std::string_view name, text;
 };
 
-// The index is the enumerator's number: a new enumerator needs an entry here too.
+// Indexed by enumerator: a new enumerator needs an entry here too.
 constexpr std::array<CauseText, kNumEventCauses> kEventCauseTexts = {{
     {"next_step", "it arrived while a step was running"},
     {"lack_of_blocks", "the KV cache had too few free blocks (--kv-cache-memory)"},

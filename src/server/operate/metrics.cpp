@@ -1,5 +1,5 @@
-// Writes the text of /metrics on the server's thread, for each scrape, from copies of the counters. The engine's metrics are rows of
-// quire/engine_metric_table.h; the server's are here, and those whose labels depend on the values.
+// Writes the text of /metrics for each scrape, on the server's thread, from copies of the counters. The engine's metrics are rows of
+// quire/engine_metric_table.h. This file has the server's metrics and the metrics whose labels depend on the values.
 #include "server/operate/metrics.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ constexpr auto kServerMetrics = [] { using S = ServerStats; return std::to_array
 }); }();
 // clang-format on
 
-// Returns a label's value, escaped for the text format.
+// Returns the value of a label, escaped for Prometheus's text format.
 std::string label_text(const std::string& value) {
   std::string out;
   for (const char c : value) {
@@ -66,7 +66,7 @@ class Writer {
  public:
   explicit Writer(const std::string& model_name) : labels_(fmt::format(R"(engine="0",model_name="{}")", label_text(model_name))) {}
 
-  // The samples of this metric follow. They are also reported under its old name, if it has one.
+  // Begins a metric; its samples follow. If the metric has an old name, its samples are also written under the old name.
   void header(const char* name, MetricKind kind, const char* help, const char* old_name = "") {
     constexpr const char* kTypes[] = {"counter", "gauge", "histogram"};
     const char* const type = kTypes[static_cast<std::size_t>(kind)];
@@ -132,7 +132,7 @@ std::string joined(const std::vector<std::string>& names) {
   return label_text(fmt::format("{}", fmt::join(names, ",")));
 }
 
-// The labels of vLLM's gauge carry the information; its value is the current time.
+// Writes LoRA's metrics. As in vLLM, the labels of vllm:lora_requests_info carry the information, and its value is the current time.
 void write_adapters(Writer& out, const AdapterStats& adapters, const EngineStats& engine) {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
   out.header("vllm:lora_requests_info", kGauge, "LoRA adapters of running and waiting requests, as labels; the value is the current time.");

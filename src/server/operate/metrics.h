@@ -1,5 +1,6 @@
 #pragma once
-// Prometheus text, version 0.0.4: vLLM's names, so that its dashboards work, and quire's own (quire:).
+// Writes metrics in Prometheus's text format, version 0.0.4. Metrics of vLLM have vLLM's names, so that its dashboards work; other names
+// begin with "quire:".
 #include <cstdint>
 #include <string>
 

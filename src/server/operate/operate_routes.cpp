@@ -29,10 +29,10 @@ namespace quire {
 
 namespace {
 
-// Pauses wait for the engine, including pauses of operators that have disconnected.
+// Maximum number of unanswered calls to the engine, including pauses whose clients have disconnected.
 constexpr std::uint32_t kMaxPendingCalls = 64;
 
-// A page may contact this server only.
+// Returns a page that may load data only from this server.
 Reply page_reply(std::string_view html) {
   Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(html), {}}};
   reply.response.headers = {{"Content-Security-Policy",
@@ -56,7 +56,7 @@ Reply ready(Serving& serving) {
   return Serving::json_reply([](JsonWriter& json) { json.field("status", "ready"); });
 }
 
-// vLLM caches images as they are before the encoder. quire has no such cache: it decodes an image for its request only.
+// vLLM caches preprocessed images. quire has no such cache: it decodes an image for one request only.
 Reply reset_mm_cache(const Serving& serving, const HttpRequest& request) {
   if (const auto parsed = parse_no_parameters(request); !parsed) return serving.refuse(parsed.error());
   return Serving::json_reply(not_reset_body("decoded images are not cached; POST /reset_encoder_cache clears the encoder outputs"));
@@ -74,7 +74,7 @@ Reply metrics(Serving& serving) {
                        {}}};
 }
 
-// Calls of operators to the engine, which are answered when the engine has executed them. Used on the server's thread only.
+// Calls engine functions for operators. A reply is ready when the engine has executed the call. Used on the server's thread only.
 class Operator {
  public:
   explicit Operator(Serving& serving) : serving_(&serving) {}
@@ -88,15 +88,16 @@ class Operator {
 
  private:
   [[nodiscard]] std::optional<Reply> too_many_wait() const;
-  // `ask` passes its argument to a function of the engine; `body` returns the body of the answer.
+  // Calls the engine. `ask` must pass its argument as the callback to a function of the engine. `body` returns the body of the response.
   Reply call_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlCallback)>& ask);
   [[nodiscard]] Engine& engine() const { return serving_->engine().engine(); }
 
   Serving* serving_;
-  std::uint32_t num_pending_calls_ = 0;  // calls that the engine has not answered yet
+  std::uint32_t num_pending_calls_ = 0;  // calls that the engine has not executed yet
 };
 
-// Limits calls that may wait for long. resume() ends such waits and is answered immediately, so it has no limit.
+// Returns a refusal if too many calls wait for the engine. Not used for resume(), which is answered immediately and ends the waiting of
+// pauses.
 std::optional<Reply> Operator::too_many_wait() const {
   if (num_pending_calls_ < kMaxPendingCalls) return std::nullopt;
   return serving_->refuse(

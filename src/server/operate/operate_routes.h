@@ -1,5 +1,5 @@
 #pragma once
-// Status and control of a server: pages, health, version, metrics, cache, pause, resume, reset.
+// Routes for status and control of a server: pages, health, version, metrics, cache, pause, resume, reset.
 #include "server/api/routes.h"
 
 namespace quire {

@@ -1,5 +1,5 @@
-// Checks whether a server can run with its options. Called once, before the server listens, on the thread that creates it. An operator may
-// get any field wrong. Each error names the option, so that no error is found only after clients have connected.
+// Checks whether a server can run with its options. Called once, before the server listens, on the thread that creates it. Every field is
+// checked, so that no error appears only after clients have connected. Each error names the option.
 #include "quire/server_options.h"
 
 #include <fmt/format.h>

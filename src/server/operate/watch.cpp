@@ -1,6 +1,6 @@
-// Writes the answers of /v1/watch from the engine's frames and statistics. Runs on the server's thread; the engine is called through its
-// inbox and answers between two steps. An answer must contain no tokens and no text of prompts or answers. The server keeps nothing per
-// client: each client sends the number of the frame that it has.
+// Writes the answers of /v1/watch from the engine's frames and statistics. Runs on the server's thread; the engine answers between two
+// steps. An answer must contain no tokens and no text of prompts or answers. The server stores nothing per client: each client sends the
+// number of the newest frame that it has.
 #include "server/operate/watch.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint64_t kFramesPerSecond = 16;  // more than the actual rate
 constexpr double kUsesPerSecond = 10.0;         // unit of WatchedBlock::last_use
 
-// The index is the enumerator's number: a new enumerator needs an entry here too.
+// Indexed by enumerator: a new enumerator needs an entry here too.
 constexpr std::array<std::string_view, kNumWatchedStates> kStates = {"queued",    "grammar", "loading", "input",
                                                                      "preempted", "prefill", "decode",  "pinned"};
 
@@ -70,7 +70,7 @@ constexpr const char* kRequestFields[] = {"id",          "name",          "tenan
                                           "arrival_s",   "prompt_tokens", "tokens", "computed_tokens", "cached_tokens",
                                           "tier_tokens", "preemptions",   "blocks"};
 
-// Writes rows, because field names in each request would be most of the bytes.
+// Writes requests as arrays, because field names in each request would be most of the bytes.
 void write_requests(JsonWriter& json, const WatchFrame& frame, bool has_causes) {
   json.field("request_fields", kRequestFields).begin_array("requests");
   std::string_view text = frame.text;
@@ -93,7 +93,7 @@ std::string changed_blocks(const std::vector<WatchedBlock>& blocks, const std::v
                            double now_s) {
   std::string out;
   const auto now = static_cast<std::uint32_t>(now_s * kUsesPerSecond);
-  std::size_t end = 0;  // of the previous run
+  std::size_t end = 0;  // end of the previous run
   for (std::size_t i = 0; i < blocks.size();) {
     if (changed[i] <= since) {
       ++i;
@@ -161,7 +161,7 @@ void WatchRoute::take(Result<std::shared_ptr<WatchFrame>> answered) {
   }
 }
 
-// Marks the blocks that have changed. A free cached block keeps its last owner.
+// Sets changed_ for the blocks that differ from the previous frame. A free cached block keeps its last owner.
 void WatchRoute::compare() {
   changed_.resize(newest_->blocks.size(), 0);
   for (std::size_t i = 0; i < changed_.size(); ++i) {
@@ -195,7 +195,7 @@ std::string WatchRoute::write_head() const {
 }
 
 Reply WatchRoute::answer(std::uint32_t since) {
-  // There is nothing new if since == frame_: this client polls more often than the engine is called.
+  // If since == frame_, the client polled again before there was a new frame, so there is nothing to write.
   if (since != frame_ && (changes_.empty() || written_since_ != since)) {
     const std::string bytes = changed_blocks(newest_->blocks, changed_, since, newest_->now_s);
     changes_ = json_object([&](JsonWriter& json) {

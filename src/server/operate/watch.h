@@ -1,8 +1,7 @@
 #pragma once
-// GET /v1/watch: the blocks of the KV cache and what requests wait for, for a page that polls a few times a second (docs/dashboard.md). The
-// engine is called at most four times a second, however many clients poll, and only when a client polls. An answer contains the changes
-// since the frame that the client has (`since`), whichever frame that is. A client that polls rarely misses frames, and nothing is queued
-// for it.
+// GET /v1/watch: the blocks of the KV cache and what requests wait for, for a page that polls several times per second (docs/dashboard.md).
+// Calls the engine only when a client polls, and at most four times per second for all clients together. An answer contains the changes
+// since the frame that the client has (`since`). Frames are not queued: a client that polls rarely misses some.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -16,9 +15,9 @@
 
 namespace quire {
 
-// Returns the blocks with `changed` above `since`, as docs/dashboard.md describes. Each run of equal neighbours has seven numbers: blocks
-// skipped, blocks in the run, flags, holders, hits, owner + 1, and tenths of a second since the last use + 1. In the last two 0 means none
-// or unknown. Each byte has 7 bits of a number; the highest bit means that more bytes follow.
+// Returns the blocks with `changed` above `since`, in the format of docs/dashboard.md. Each run of equal neighbouring blocks has seven
+// numbers: blocks skipped, blocks in the run, flags, holders, hits, owner + 1, and tenths of a second since the last use + 1. In the last
+// two numbers, 0 means none or unknown. Each byte has 7 bits of a number; its highest bit is set if more bytes follow.
 [[nodiscard]] std::string changed_blocks(const std::vector<WatchedBlock>& blocks, const std::vector<std::uint32_t>& changed,
                                          std::uint32_t since, double now_s);
 
@@ -39,7 +38,7 @@ class WatchRoute {
     Wake wake;
   };
 
-  // Returns the frame that a client's `since` names; 0: the client has no frame of this run.
+  // Returns the frame that the client sent in `since`. Returns 0 if the client has no frame of this run.
   [[nodiscard]] Result<std::uint32_t> since_of(const HttpRequest& request) const;
   void request_frame();
   void take(Result<std::shared_ptr<WatchFrame>> answer);
@@ -48,7 +47,7 @@ class WatchRoute {
   [[nodiscard]] Reply answer(std::uint32_t since);
 
   Serving* serving_;
-  std::uint64_t first_frame_;                         // public number of frame 0: no run uses the numbers of an earlier run
+  std::uint64_t first_frame_;                         // public number of frame 0; later runs use larger numbers
   std::uint32_t frame_ = 0;                           // number of the newest frame in this run; 0: no frame yet
   std::chrono::steady_clock::time_point frame_time_;  // time of the newest frame
   std::shared_ptr<WatchFrame> newest_, spare_;        // the newest frame; memory for the next one, which the engine holds during a call

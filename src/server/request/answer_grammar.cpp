@@ -1,6 +1,6 @@
-// Builds one grammar of everything that a chat's answer may contain: reasoning, tool calls, and the client's form. Called by prepare.cpp
-// once a request's prompt is known, on the server's thread or a thread of the job pool. A client's text goes into the grammar's text here:
-// strings are quoted, and forms become separate rules.
+// Builds one grammar for everything that a chat's answer may contain: reasoning, tool calls, and the output form that the client requested.
+// Called by prepare.cpp when a request's prompt is known, on the server's thread or in the job pool. This code inserts a client's text into
+// the grammar, so strings are quoted and forms become separate rules.
 #include "server/request/answer_grammar.h"
 
 #include <fmt/format.h>
@@ -28,8 +28,8 @@ namespace {
 
 constexpr std::size_t kMaxSchemaDepth = 128;
 
-// Returns the body of a rule. `spelling` replaces the client's settings for the grammar library. An invalid schema is refused when it is
-// compiled.
+// Returns the rule body for a JSON schema. `spelling` replaces the settings for the grammar library ("x-guidance") that the client may have
+// sent. An invalid schema is refused later, when it is compiled.
 std::string schema_rule(const std::string& schema, const json::object& spelling = {}) {
   json::error_code failed;
   json::value value = json::parse(schema, failed, {}, {.max_depth = kMaxSchemaDepth});
@@ -40,7 +40,7 @@ std::string schema_rule(const std::string& schema, const json::object& spelling 
   return "%json " + json::serialize(value);
 }
 
-// Returns the rule for a regular expression: the expression between slashes.
+// Returns the rule body for a regular expression: the expression between slashes.
 std::string regex_rule(const std::string& regex) {
   std::string rule = "/";
   bool is_escaped = false;
@@ -68,7 +68,7 @@ std::string form_rule(const OutputForm& form) {
   return "%lark {\n" + wanted.text + "\n}";
 }
 
-// Follows vLLM's grammar for llguidance (StructTag.to_grammar): any text, which may contain any number of tags.
+// Returns the grammar of an answer with any text and any number of tags. Equals vLLM's grammar for llguidance (StructTag.to_grammar).
 std::string tags_grammar(const std::vector<StructuralTag>& tags, const ServedModel& model) {
   std::string start = "start: (", rules;
   for (std::size_t i = 0; i < tags.size(); ++i) {
@@ -90,12 +90,13 @@ CallGrammarOptions grammar_options(const CompletionRequest& request, const Serve
           }};
 }
 
-// Returns the token that closes a reasoning part begun by the prompt, if it is one token: the grammar may then begin after it.
+// Returns the token that ends the reasoning if the prompt has begun a reasoning part. Returns nullopt if the end is not a single token. The
+// grammar can begin after such a token.
 std::optional<TokenId> reasoning_end_token(const CompletionRequest& request, const ServedModel& model) {
   return request.in_reasoning ? model.single_token(model.call_format().think_close) : std::nullopt;
 }
 
-// Applies the client's form if the model may reason first.
+// Constrains an answer that may have reasoning before the text in the client's form.
 void constrain_after_reasoning(CompletionRequest& request, const ServedModel& model) {
   const CallFormat& format = model.call_format();
   if (!request.form || request.api != Api::chat || format.think_open.empty()) return;
@@ -108,19 +109,19 @@ void constrain_after_reasoning(CompletionRequest& request, const ServedModel& mo
   if (end) wanted.begin_after = {*end};
 }
 
-// How the grammar for calls begins: with the answer's first token, or after the tokens in `begin_after`.
+// Where the grammar for calls begins: at the answer's first token, or after the tokens in `begin_after`.
 struct GrammarStart {
   CallGrammarOptions options;
   std::vector<TokenId> begin_after;
 };
 
-// Returns nullopt if reasoning could not be distinguished from calls.
+// Returns nullopt if the grammar could not distinguish reasoning from calls.
 std::optional<GrammarStart> grammar_start(const CompletionRequest& request, const ServedModel& model, bool is_required) {
   const CallFormat& format = model.call_format();
   GrammarStart start{.options = grammar_options(request, model), .begin_after = {}};
   start.options.is_required = is_required;
   const bool is_marked = !format.open.empty() && format.style != CallStyle::llama;
-  // Free text costs nothing while the grammar has not begun; reasoning is free text as well.
+  // While the grammar has not begun, free text (including reasoning) costs no time for masks.
   if (!is_required && is_marked)
     if (const auto delimiter = model.single_token(format.open)) {
       start.options.is_after_delimiter = true;
@@ -136,7 +137,7 @@ std::optional<GrammarStart> grammar_start(const CompletionRequest& request, cons
   return format.think_open.empty() ? std::optional(std::move(start)) : std::nullopt;
 }
 
-// Reports a constraint that is not enforced: as an ignored field, with the reason.
+// Reports a constraint that is not enforced: adds the field to `ignored` and the reason to `warnings`.
 void warn(CompletionRequest& request, std::string_view field, const std::string& why, std::string_view instead) {
   const std::string name = request.shape->with_client_field_names({ErrorCode::invalid_argument, std::string(field), "", ""}).field;
   if (request.ignored.size() < kMaxIgnored) request.ignored.push_back(name);
@@ -151,7 +152,8 @@ Result<void> check_arguments(const Tool& tool, const ServedModel& model) {
   return model.check_schema(schema_of_arguments(tool), !tool.strict);
 }
 
-// A tool that is not strict accepts any object if its schema cannot be enforced. A strict tool fails the request.
+// Checks the schemas of the tools. If a schema cannot be enforced, a strict tool fails the request; for another tool, any object is
+// accepted as arguments and a warning is added.
 Result<void> check_tools(CompletionRequest& request, const ServedModel& model) {
   for (Tool& tool : request.tool_use.tools) {
     const auto checked = check_arguments(tool, model);
@@ -165,7 +167,8 @@ Result<void> check_tools(CompletionRequest& request, const ServedModel& model) {
   return {};
 }
 
-// A form that is not strict is held to the enforceable part of its schema, or to any JSON, with a warning.
+// Checks the schema of a form that is not strict. If it cannot be enforced, enforces the enforceable part of the schema or, if that fails,
+// any JSON, and adds a warning.
 void check_form(CompletionRequest& request, const ServedModel& model) {
   if (!request.form || request.form->is_strict || request.form->wanted.kind != StructuredOutput::Kind::json_schema) return;
   OutputForm& form = *request.form;
@@ -181,7 +184,7 @@ void check_form(CompletionRequest& request, const ServedModel& model) {
        is_held ? "the rest of the schema is enforced" : "the answer may be any JSON");
 }
 
-// Rewrites a JSON schema that has spelling settings as a Lark grammar, which can carry them.
+// Rewrites a JSON schema with spelling settings as a Lark grammar, because a Lark grammar can contain the settings.
 void spell_form(CompletionRequest& request) {
   if (!request.form || request.form->wanted.kind != StructuredOutput::Kind::json_schema || request.form->spelling.empty()) return;
   request.form->wanted.text = "start: " + form_rule(*request.form);
@@ -204,7 +207,7 @@ Result<void> constrain_answer(CompletionRequest& request, const ServedModel& mod
     return fail(ErrorCode::unsupported, request.form->field, "cannot be combined with tools that the model may call",
                 "send only one of them");
   }
-  // The form describes a message, and an answer with required calls has none.
+  // An answer with required calls has no message to which the form could apply.
   if (is_required) request.form.reset();
   if (!is_required && !request.form && !has_structured_output()) return {};
   if (has_structured_output())

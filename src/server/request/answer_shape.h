@@ -1,5 +1,5 @@
 #pragma once
-// How an API formats answers. A request carries its shape to the code that writes its answer.
+// The answer format of an API. A request carries its shape to the code that writes its answer.
 #include <memory>
 #include <string_view>
 
@@ -12,7 +12,7 @@ class AnswerWriter;
 struct AnswerHead;
 struct CompletionRequest;
 
-// One object for each request, or for many. Immutable, so any thread may use it.
+// Created for one request or for many. Immutable, so any thread may use it.
 class AnswerShape {
  public:
   AnswerShape() = default;
@@ -22,7 +22,7 @@ class AnswerShape {
 
   // Returns the prefix of answer ids ("chatcmpl-").
   [[nodiscard]] virtual std::string_view id_prefix() const = 0;
-  // Returns whether a chat's answer is split into parts (AnswerPart) even if it can only be text.
+  // Returns whether a chat's answer is split into parts (AnswerPart) even if it can only be plain text.
   [[nodiscard]] virtual bool always_has_parts() const = 0;
   // Converts an error of the common request to this API's field names.
   [[nodiscard]] virtual Error with_client_field_names(Error error) const = 0;

@@ -1,5 +1,6 @@
-// Finds the images of a conversation. Runs where the body is read, on the server's thread or a thread of the job pool (always there for
-// bodies with URLs). Nothing but base64 is decoded here, so the number and the file sizes of images are known before any image is decoded.
+// Finds the images of a conversation. Runs where the body is read: in the job pool if the body has URLs of images, otherwise there or on
+// the server's thread. Only base64 is decoded here. The number of images and their file sizes are therefore known before any image is
+// decoded.
 #include "server/request/chat_images.h"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ namespace json = boost::json;
 
 namespace {
 
-// Reads image_url: {"url": "..."}, or the URL itself.
+// Returns the URL in image_url, which is {"url": "..."} or the URL itself.
 const json::value* url_of(const json::object& part) {
   const json::value* url = part.if_contains("image_url");
   if (url != nullptr && url->is_object()) url = url->get_object().if_contains("url");
@@ -41,7 +42,7 @@ Result<std::vector<std::byte>> file_of(std::string_view url, const MediaFetcher*
 
 constexpr std::string_view kEmbeds = "image_embeds";
 
-// Converts bytes of PyTorch's numpy(): 32-bit floats, little-endian.
+// Converts the bytes of a PyTorch tensor: 32-bit floats, little-endian.
 std::vector<float> floats_of(std::span<const std::byte> bytes) {
   std::vector<float> floats(bytes.size() / sizeof(float));
   for (std::size_t i = 0; i < floats.size(); ++i) {
@@ -58,7 +59,7 @@ std::optional<std::uint32_t> count_of(const json::value& value) {
   return !value.is_number() || code ? std::nullopt : std::optional(number);
 }
 
-// Errors have no field.
+// Reads the embeddings of an image. Errors have no field.
 Result<ChatImage> read_embeds(const json::object& part, const ImageReading& reading) {
   if (!reading.accepts_embeds)
     return fail(ErrorCode::unsupported, "", "contains embeddings, which this server does not accept",
@@ -125,7 +126,7 @@ Result<ChatImage> read_image_part(json::value& part, std::string field, const Im
     return picture;
   }
   picture->field = std::move(field);
-  // The digest is for code that compares conversations; templates ignore it.
+  // Adds the digest for code that compares conversations; templates ignore it.
   part = json::object{{"type", "image"}, {"digest", to_hex(picture->digest)}};
   return picture;
 }

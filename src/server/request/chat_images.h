@@ -1,5 +1,5 @@
 #pragma once
-// Reads images in the messages of a chat: parts of OpenAI's, of vLLM's and, translated, of the other APIs' bodies.
+// Reads images in the messages of a chat. Accepts the parts of OpenAI's and vLLM's bodies; other APIs translate their parts first.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace quire {
 
-// The key under which a translated part has the client's name for it, for errors.
+// The key in a translated part whose value is the client's name for the part. Errors use this name.
 inline constexpr std::string_view kPartName = "quire_part";
 
 [[nodiscard]] bool is_image_part(std::string_view type);
 
-// Returns the equivalent part of a chat. `name`: the client's name for the part.
+// Returns the part of a chat message with the image at `url`. `name` is the client's name for the part.
 [[nodiscard]] boost::json::object image_part(boost::json::string url, std::string_view name);
 
-// Returns the image of a part and replaces the part by one that templates know. The image may have to be fetched; `fetched` counts the
-// fetches of the request. Errors name `field`, or the client's name for it. `is_one_too_many`: the image exceeds the limit, which is an
-// error.
+// Returns the image of a part, and replaces the part by a part that templates know. May fetch the image; `fetched` is the budget for all
+// fetches of the request. If `is_one_too_many`, returns an error, because the number of images exceeds the limit. Errors name `field`, or
+// the client's name for the part.
 Result<ChatImage> read_image_part(boost::json::value& part, std::string field, const ImageReading& reading, MediaFetcher::Budget& fetched,
                                   bool is_one_too_many);
 

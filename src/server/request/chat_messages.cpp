@@ -1,6 +1,6 @@
-// Changes the conversation of a chat request in place to what chat templates expect: text parts joined, call arguments as objects, nulls
-// removed. Runs where the body is read, on the server's thread or a thread of the job pool. The body causes most of a request's cost, so
-// its parts are moved where possible, and nothing here may take quadratic time.
+// Converts the conversation of a chat request in place to the format that chat templates expect: joins text parts, parses call arguments
+// into objects, and removes nulls. Runs where the body is read, on the server's thread or in the job pool. The conversation is most of a
+// body, so its parts are moved where possible, and no function may take quadratic time.
 #include "server/request/chat_messages.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::size_t kMaxArgumentDepth = 64;  // in call arguments that the server parses
+constexpr std::size_t kMaxArgumentDepth = 64;  // maximum depth of call arguments that the server parses
 
 std::string at(std::size_t index, std::string_view rest) {
   return fmt::format("messages[{}]{}", index, rest);
@@ -32,14 +32,14 @@ Error wrong(std::string field, std::string message, std::string remedy = {}, Err
   return Error{code, std::move(field), std::move(message), std::move(remedy)};
 }
 
-// The images of a chat's messages, and how to read them.
+// The images read so far, and the settings for reading them.
 struct PartsRead {
   ImageReading reading;
   std::vector<ChatImage> pictures;
   MediaFetcher::Budget fetched{};
 };
 
-// Moves the image of a part to the images read before.
+// Reads the image of a part and appends it to `read`.
 Result<void> read_image(json::value& part, std::string field, PartsRead& read) {
   auto picture = read_image_part(part, std::move(field), read.reading, read.fetched, read.pictures.size() == read.reading.most);
   if (!picture) return std::unexpected(std::move(picture.error()));
@@ -47,8 +47,8 @@ Result<void> read_image(json::value& part, std::string field, PartsRead& read) {
   return {};
 }
 
-// Joins text parts into one text, with line feeds as in vLLM; placeholders of images go before it. If the template iterates over parts,
-// they stay separate.
+// Joins text parts into one text, with line feeds as in vLLM. The placeholders of images precede the text. If the template iterates over
+// the parts, keeps the parts separate.
 Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read) {
   if (content.is_null() || content.is_string()) return {};
   if (!content.is_array())
@@ -68,7 +68,7 @@ Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read
       parts.push_back(std::move(part));
       continue;
     }
-    // A refusal of the assistant is read as its text.
+    // The text of a refusal by the assistant counts as its content.
     const char* const kind = type->get_string() == "refusal" ? "refusal" : "text";
     if (type->get_string() != kind) {
       return std::unexpected(wrong(field, fmt::format("has type {}", describe(*type)), "send text parts: this model supports text only",
@@ -89,8 +89,8 @@ Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read
   return {};
 }
 
-// An answer that was cut off within a call leaves half an object, and clients send it back with every later turn. The template gets the
-// existing part of the object. Other text that is not JSON stays complete, as "raw_arguments".
+// Parses call arguments. An answer that was cut off within a call has an incomplete object, which clients send back in every later turn.
+// Completes such an object. Other text that is not JSON becomes {"raw_arguments": text}.
 json::value arguments_of(const std::string& text) {
   json::parse_options options;
   options.max_depth = kMaxArgumentDepth;
@@ -99,7 +99,7 @@ json::value arguments_of(const std::string& text) {
   return code ? json::object{{"raw_arguments", text}} : std::move(parsed);
 }
 
-// Templates iterate over the arguments of a call, but clients send them as JSON text.
+// Parses the arguments of calls, because clients send JSON text and templates iterate over an object.
 Result<void> parse_tool_arguments(json::value& calls, std::size_t index) {
   if (!calls.is_array()) return std::unexpected(wrong(at(index, ".tool_calls"), "must be an array"));
   for (json::value& call : calls.get_array()) {
@@ -121,7 +121,7 @@ Result<void> parse_tool_arguments(json::value& calls, std::size_t index) {
   return {};
 }
 
-// A null counts as absent, except for the content. Erasing fields one by one would be quadratic.
+// Removes fields that are null, except the content. Builds a new object, because erasing fields one by one would be quadratic.
 void drop_nulls(json::object& message) {
   const auto is_kept = [](const json::key_value_pair& field) { return !field.value().is_null() || field.key() == "content"; };
   if (std::ranges::all_of(message, is_kept)) return;
@@ -131,7 +131,7 @@ void drop_nulls(json::object& message) {
   message = std::move(kept);
 }
 
-// Works in place, because a conversation is most of a body.
+// Converts one message in place, because the conversation is most of the body.
 Result<void> read_message(json::value& value, std::size_t index, PartsRead& read) {
   if (!value.is_object()) return std::unexpected(wrong(at(index, ""), "must be an object, not " + describe(value)));
   json::object& message = value.get_object();
@@ -142,7 +142,7 @@ Result<void> read_message(json::value& value, std::size_t index, PartsRead& read
   const bool needs_content = role->get_string() != "assistant";
   const json::value* no_calls = message.if_contains("tool_calls");
   if (no_calls != nullptr && no_calls->is_array() && no_calls->get_array().empty()) message.stable_erase("tool_calls");
-  // vLLM's newer name; templates read the older one.
+  // "reasoning" is vLLM's newer name. Templates read reasoning_content.
   if (json::value* thoughts = message.if_contains("reasoning"); thoughts != nullptr && !message.contains("reasoning_content")) {
     json::value moved = std::move(*thoughts);
     message.emplace("reasoning_content", std::move(moved));
@@ -150,13 +150,13 @@ Result<void> read_message(json::value& value, std::size_t index, PartsRead& read
   json::value& content = message["content"];
   if (content.is_null() && needs_content) return std::unexpected(wrong(at(index, ".content"), "is missing", "send a string"));
   if (const auto joined = join_parts(content, index, read); !joined) return joined;
-  // Most templates paste the content in: a null must not become "None".
+  // Most templates insert the content as text, and null would become "None".
   if (content.is_null()) content = "";
   json::value* calls = message.if_contains("tool_calls");
   return calls == nullptr ? Result<void>() : parse_tool_arguments(*calls, index);
 }
 
-// The calls of earlier answers, by their ids; ids are optional.
+// The ids of the calls in earlier messages. Ids are optional.
 class EarlierCalls {
  public:
   void add(const json::array& calls) {
@@ -164,7 +164,7 @@ class EarlierCalls {
     for (const json::value& call : calls)
       if (const json::value* id = call.get_object().if_contains("id"); id != nullptr && id->is_string()) ids_.emplace(id->get_string());
   }
-  // Returns whether a tool may have answered a call with this id. `id`: null if the answer has none.
+  // Returns whether a tool result with this id may answer an earlier call. `id` is null if the result has no id.
   [[nodiscard]] bool has(const json::value* id) const {
     if (id == nullptr || !id->is_string() || ids_.empty()) return num_calls_ > 0;
     return ids_.contains(std::string(id->get_string()));
@@ -187,7 +187,7 @@ Result<void> check_calls(const json::object& message, std::size_t index, Earlier
             "send the assistant message with its tool_calls before the results"));
 }
 
-// Passes the effort to templates that read it. "none" turns thinking off if the template has a switch.
+// Passes reasoning_effort to the template. "none" also disables thinking if the template supports this.
 void read_effort(ObjectReader& reader, ChatPrompt& chat) {
   const std::string effort = reader.text("reasoning_effort");
   if (effort.empty()) return;
@@ -199,7 +199,8 @@ void read_effort(ObjectReader& reader, ChatPrompt& chat) {
   if (effort == "none") chat.template_kwargs.emplace("enable_thinking", false);
 }
 
-// Messages without images between two cancellation points. Decoding the base64 of one image takes as long as thousands of messages.
+// The number of messages without images between two cancellation points. Decoding the base64 of one image takes as long as thousands of
+// messages.
 constexpr std::size_t kMessagesPerCheckpoint = 1024;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Reads bodies of /v1/completions and /v1/chat/completions into CompletionRequest; bodies of the other APIs arrive here as equivalent
-// chats. Runs where the body is read, on the server's thread or a thread of the job pool. An unsupported field is refused if it would
-// change the answer, else it is reported as ignored. Every number and list is bounded here or in SamplingParams::validate().
+// Reads bodies of /v1/completions and /v1/chat/completions into CompletionRequest. The other APIs translate their bodies into chats first.
+// Runs where the body is read, on the server's thread or in the job pool. An unsupported field is refused if it would change the answer,
+// and otherwise reported as ignored. The size of every number and list is limited, here or in SamplingParams::validate().
 #include "server/request/completion_request.h"
 
 #include <fmt/format.h>
@@ -84,7 +84,7 @@ void read_bad_words(ObjectReader& reader, std::vector<std::string>& words) {
   }
 }
 
-// Reads {"token id": bias}.
+// Reads logit_bias: {"token id": bias}.
 void read_logit_bias(ObjectReader& reader, std::uint32_t vocab_size, SamplingParams& sampling) {
   const json::value* value = reader.find("logit_bias");
   if (value == nullptr) return;
@@ -101,7 +101,7 @@ void read_logit_bias(ObjectReader& reader, std::uint32_t vocab_size, SamplingPar
   }
 }
 
-// Reads the fields under vLLM's names.
+// Reads repetition_detection, whose fields have vLLM's names.
 void read_repetition(ObjectReader& reader, RepetitionDetection& repetition) {
   json::value* given = reader.find("repetition_detection");
   if (given == nullptr) return;
@@ -147,13 +147,13 @@ void read_limits(ObjectReader& reader, const GenerationDefaults& defaults, Compl
   const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
   if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send only one of them");
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
-  // OpenAI's default for completions; a chat continues as long as there is room.
+  // 16 is OpenAI's default for completions. A chat without a limit may use the rest of the context.
   if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
   if (defaults.max_limit && request.max_tokens) request.max_tokens = std::min(*request.max_tokens, *defaults.max_limit);
   request.default_max_tokens = defaults.max_tokens;
   if (defaults.max_limit) request.default_max_tokens = std::min(defaults.max_tokens.value_or(*defaults.max_limit), *defaults.max_limit);
   request.echo_only = request.max_tokens == 0;
-  // The engine samples at least one token.
+  // max_tokens 0 becomes 1, because the engine samples at least one token.
   if (request.echo_only) request.max_tokens = 1;
   request.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, kMaxInt));
   request.best_of = request.n;
@@ -182,7 +182,8 @@ void read_stream(ObjectReader& reader, CompletionRequest& request) {
   if (const auto done = inner.finish(request.ignored); !done) reader.reject(done.error());
 }
 
-// Follows vLLM: `echo` with logprobs requests the same number for the prompt, and with `stream` 0 means none.
+// Reads prompt_logprobs. As in vLLM, `echo` with logprobs requests the same number of log probabilities for the prompt. With `stream`,
+// prompt_logprobs 0 requests none.
 void read_prompt_logprobs(ObjectReader& reader, CompletionRequest& request) {
   const auto count = reader.integer("prompt_logprobs", 0, 20);
   if (count && *count > 0 && request.stream) reader.reject("prompt_logprobs", "is not supported with stream", "do not stream");
@@ -204,7 +205,7 @@ void read_logprobs(ObjectReader& reader, CompletionRequest& request) {
   if (wanted) request.sampling.logprobs = static_cast<std::uint32_t>(count.value_or(0));
 }
 
-// Follows vLLM: an empty salt is an error, not a request for no salt.
+// Reads priority and cache_salt. As in vLLM, an empty salt is an error.
 void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min(), kMost = std::numeric_limits<std::int64_t>::max();
   request.priority = reader.integer("priority", 0, kLeast, kMost);
@@ -213,7 +214,7 @@ void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
   request.cache_salt = reader.text("cache_salt");
 }
 
-// Reads {"name": "text"}.
+// Reads hints: {"name": "text"}.
 void read_hints(ObjectReader& reader, RequestTags& tags) {
   const json::value* value = reader.find("hints");
   if (value == nullptr) return;
@@ -225,7 +226,8 @@ void read_hints(ObjectReader& reader, RequestTags& tags) {
   }
 }
 
-// Reads job_id, is_last_step, tool and hints from the body, or from vllm_xargs, where vLLM's clients put fields that OpenAI does not have.
+// Reads job_id, is_last_step, tool and hints. They may be in the body or in vllm_xargs, where vLLM's clients put fields that OpenAI does
+// not have.
 void read_tags(ObjectReader& reader, RequestTags& tags) {
   reader.only("tenant", "null", "leave it out: the API key determines the tenant");
   tags.job = reader.text("job_id", std::move(tags.job));
@@ -242,13 +244,13 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
     if (const auto done = inner.finish(request.ignored); !done) return reader.reject(done.error());
   }
   read_tags(reader, request.tags);
-  // Requests with the same prompt_cache_key form one conversation, which is their job if none is named.
+  // Requests with the same prompt_cache_key belong to one conversation. The key becomes their job if the request names no job.
   if (const json::value* key = reader.find("prompt_cache_key"); key != nullptr && key->is_string()) request.session_key = key->get_string();
   if (request.tags.job.empty() && request.session_key.empty() && request.tags.is_last_step)
     reader.reject("is_last_step", "requires job_id", "send the job_id as well");
 }
 
-// A session streams one answer after another, so some fields cannot be combined with it.
+// Refuses fields that a session does not support, because a session streams one answer after another.
 Result<void> check_session(const CompletionRequest& request) {
   if (!request.session) return {};
   const auto refuse = [](const char* field, const char* problem, const char* remedy) {

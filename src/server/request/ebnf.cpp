@@ -1,7 +1,7 @@
-// Translates "root ::= ..." (GBNF of llama.cpp, EBNF of XGrammar) into llguidance's Lark. Rules keep their order and, as far as Lark
-// allows, their names; strings, classes and repetitions are rewritten.
-// Runs where the body is read, on the server's thread or a thread of the job pool. The text comes from a client: reading takes linear time,
-// nested brackets are bounded (they recurse), and text with another meaning in Lark is renamed or escaped.
+// Translates "root ::= ..." (GBNF of llama.cpp, EBNF of XGrammar) into llguidance's Lark. Keeps the order of the rules; names, strings,
+// classes and repetitions are rewritten. Runs where the body is read, on the server's thread or in the job pool. The text comes from a
+// client: reading takes linear time, the depth of nested brackets (recursion) is limited, and text that has another meaning in Lark is
+// renamed or escaped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class EbnfReader {
     rest_ = {};
   }
 
-  // Skips white space and comments, and with `lines` also line ends.
+  // Skips blanks and comments. With `lines`, also skips line ends.
   void skip(bool lines) {
     while (!rest_.empty()) {
       const char c = rest_.front();
@@ -53,7 +53,7 @@ class EbnfReader {
     const std::size_t size = static_cast<std::size_t>(std::ranges::find_if_not(rest_, is_name) - rest_.begin());
     std::string name(rest_.substr(0, size));
     rest_.remove_prefix(size);
-    // In Lark the case of a name distinguishes rules from terminals.
+    // Names must be rewritten because in Lark a lower-case name is a rule and an upper-case name is a terminal.
     if (name == "root") return "start";
     std::string lark = "r_";
     for (const char c : name)
@@ -76,7 +76,7 @@ class EbnfReader {
     out_ += '\n';
   }
 
-  // Returns true if the next name begins a rule: ::= follows it.
+  // Returns whether the name at the current position begins a rule, that is, "::=" follows it.
   bool is_at_rule() {
     const std::string_view saved = rest_;
     const std::size_t line = line_;
@@ -134,7 +134,7 @@ class EbnfReader {
     out_ += ')';
   }
 
-  // Reads a string with C's escapes and writes it with JSON's, which Lark uses.
+  // Reads a string with C escapes and writes it with JSON escapes, which Lark uses.
   void read_string() {
     out_ += '"';
     rest_.remove_prefix(1);
@@ -171,7 +171,7 @@ class EbnfReader {
     rest_.remove_prefix(digits);
   }
 
-  // Escapes characters that are special in a class of a regular expression between slashes, but not in a class of EBNF.
+  // Copies a character class. Escapes the characters that are special in a class of a Lark regular expression but not in a class of EBNF.
   void read_class() {
     out_ += "/[";
     rest_.remove_prefix(1);

@@ -3,7 +3,7 @@
 
 namespace quire {
 
-// The number of experts that a token is routed to, and of layers in which this happens.
+// The number of layers with experts, and the number of experts per token and layer.
 struct ExpertShape {
   std::uint32_t num_layers = 0, per_layer = 0;
   std::uint32_t num_experts = 0;  // in each MoE layer

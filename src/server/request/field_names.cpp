@@ -7,7 +7,7 @@ Error rename_fields(std::span<const FieldName> names, Error error) {
     error.field.erase(0, 1);
     return error;
   }
-  // The indices of a chat's messages are not the indices in the client's body.
+  // The index is dropped, because the indices of the chat's messages differ from the indices in the client's body.
   if (error.field.starts_with("messages[")) error.field = "messages";
   for (const auto& [common, api_name] : names) {
     if (!error.field.starts_with(common)) continue;
@@ -15,7 +15,7 @@ Error rename_fields(std::span<const FieldName> names, Error error) {
     error.field.replace(0, common.size(), api_name);
     return error;
   }
-  // For example, tools[0].function.name becomes tools[0].name.
+  // tools[0].function.name becomes tools[0].name.
   if (const std::size_t at = error.field.find("].function"); error.field.starts_with("tools[") && at != std::string::npos)
     error.field.erase(at + 1, std::string_view(".function").size());
   return error;

@@ -1,5 +1,5 @@
 #pragma once
-// Renames fields that an API calls differently from the common request.
+// Renames fields in errors for APIs whose field names differ from the names in the common request.
 #include <span>
 #include <string_view>
 
@@ -7,15 +7,14 @@
 
 namespace quire {
 
-// The first character of a field that already has the API's name: rename_fields() removes it and changes nothing else.
+// Marks a field that already has the API's name. If a field begins with it, rename_fields() removes it and changes nothing else.
 inline constexpr char kApiFieldPrefix = '=';
 
 struct FieldName {
   std::string_view common, api_name;
 };
 
-// Converts an error of the common request to the field names of an API that has translated its body into a chat. `names`: a longer name
-// comes before its prefixes.
+// Converts the field of an error from the common request's name to the API's name. In `names`, a longer name must precede its prefixes.
 [[nodiscard]] Error rename_fields(std::span<const FieldName> names, Error error);
 
 }  // namespace quire

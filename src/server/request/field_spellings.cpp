@@ -1,4 +1,4 @@
-// Fields under another name in a body: aliases, which are read, and typing errors, which are not. Declared in request_fields.h.
+// Handles field names in a body that are not the expected ones: applies aliases and detects typing errors. Declared in request_fields.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string bare(std::string_view name) {
   return out;
 }
 
-// Returns the number of inserted, removed or changed letters. Values above `most` are not exact.
+// Returns the edit distance: the number of inserted, removed or changed letters. Values above `most` are not exact.
 std::size_t num_edits(std::string_view a, std::string_view b, std::size_t most) {
   if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > most) return most + 1;
   std::vector<std::size_t> row(b.size() + 1);

@@ -1,5 +1,6 @@
-// Reads sampling defaults from the model's generation_config.json or from the operator's options. The program reads them once, before the
-// server starts. The file is not ours: unknown names in it are no error, but a value that no request could send is.
+// Reads sampling defaults from the model's generation_config.json or from the operator's options. Called once, before the server starts.
+// Unknown names in the model's file are no error, because the file is not written for quire. A value that is invalid in a request is an
+// error.
 #include "quire/text/generation_config.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,8 @@ namespace json = boost::json;
 constexpr const char* kFile = "generation_config.json";
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-// The default of transformers, so a file with it expresses no choice (quire/text/generation_config.h).
+// The default of transformers. A file with this value therefore does not show a choice of the model's author
+// (quire/text/generation_config.h).
 constexpr std::int64_t kTopKOfTransformers = 50;
 
 Result<void> check(const GenerationDefaults& defaults) {
@@ -32,7 +34,7 @@ Result<void> check(const GenerationDefaults& defaults) {
   return params.validate();
 }
 
-// `is_whole`: the text was written for this server, so each name must be known.
+// Parses defaults. `is_whole`: the text was written for this server, so an unknown name is an error.
 Result<GenerationDefaults> defaults_of(std::string_view text, bool is_whole) {
   auto object = parse_object(text);
   if (!object) return std::unexpected(object.error());
@@ -49,7 +51,7 @@ Result<GenerationDefaults> defaults_of(std::string_view text, bool is_whole) {
   return defaults;
 }
 
-// Returns nullopt if there is no such file.
+// Returns the content of the file, or nullopt if it does not exist.
 Result<std::optional<std::string>> text_of(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kFile;
   std::error_code none;

@@ -1,5 +1,6 @@
-// Stores rows of a prompt's last layer in a file. Reading and checking run where requests are parsed, writing runs on a lane of the job
-// pool that may wait for a disk. A file is written under another name and renamed, so that no reader ever sees half of it.
+// Stores the hidden states of a prompt's last layer in a file. Requests are read and checked where bodies are read; files are written in a
+// lane of the job pool that may wait for a disk. A file is written under a temporary name and then renamed, so that no reader sees an
+// incomplete file.
 #include "server/request/hidden_states.h"
 
 #include <fcntl.h>
@@ -30,7 +31,7 @@ namespace {
 constexpr const char* kTenantPrefix = "tenant-";  // a tenant may be called ".."
 constexpr ::mode_t kFileMode = 0600, kFolderMode = 0700;
 
-// Returns the header after its length. The header is padded so that the values after it are aligned.
+// Returns the length of the header and the header, padded so that the values after it are aligned.
 std::string safetensors_header(std::size_t num_tokens, std::size_t num_numbers) {
   const std::size_t width = num_numbers / num_tokens, rows_end = num_numbers * sizeof(float);
   using Sizes = std::vector<std::size_t>;
@@ -46,7 +47,7 @@ std::string safetensors_header(std::size_t num_tokens, std::size_t num_numbers) 
   return out + header;
 }
 
-// Returns false on failure; errno says why.
+// Returns false on failure and sets errno.
 bool write_bytes(int file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ::ssize_t written = ::write(file, bytes.data(), bytes.size());
@@ -81,7 +82,7 @@ struct HiddenStatesFile {
   fs::file_time_type written{};
 };
 
-// Lists the files of each tenant's folder in `folder`.
+// Returns the files in `folder` and in the tenants' folders in it, by folder.
 std::map<fs::path, std::vector<HiddenStatesFile>> files_in(const fs::path& folder) {
   std::map<fs::path, std::vector<HiddenStatesFile>> files;
   const auto list = [&](const fs::path& home) {
@@ -101,10 +102,10 @@ std::map<fs::path, std::vector<HiddenStatesFile>> files_in(const fs::path& folde
   return files;
 }
 
-// Removes old files so that a file of `num_bytes` in `home` fits.
+// Removes the oldest files of the tenants with the most bytes until a file of `num_bytes` in `home` fits.
 void evict_files(const HiddenStatesFolder& destination, const fs::path& home, std::uint64_t num_bytes) {
   struct TenantFolder {
-    std::vector<HiddenStatesFile> files;  // oldest last
+    std::vector<HiddenStatesFile> files;  // the oldest is last
     std::uint64_t num_bytes = 0;
   };
   std::map<fs::path, TenantFolder> homes;

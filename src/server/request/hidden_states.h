@@ -14,24 +14,25 @@ namespace quire {
 // Reads "kv_transfer_params": {"hidden_states": true}. Returns whether hidden states are requested.
 [[nodiscard]] bool read_hidden_states(ObjectReader& reader);
 
-// Checks the number of values in the rows of all tokens, which are held in memory until the last row.
+// Checks that the hidden states of all tokens do not exceed the limit of values, because they are held in memory until the last token is
+// computed.
 Result<void> check_hidden_values(std::uint64_t num_tokens, const char* field, const RequestContext& context);
-// Checks that the server writes hidden states, and that they fit into memory.
+// Checks that the server is started with a folder for hidden states, and check_hidden_values().
 Result<void> check_hidden_states(std::uint64_t num_tokens, const char* field, const RequestContext& context);
 
-// The folder for hidden states. Each tenant has a separate folder in `folder`, so that a taken file name reveals nothing about another
-// tenant's request. Without a tenant, files are in `folder`.
+// The folder for hidden states. Each tenant has a separate folder in `folder`, so that an existing file name reveals nothing about another
+// tenant's request. Files of requests without a tenant are in `folder` itself.
 struct HiddenStatesFolder {
   std::string folder, tenant;
-  // Limit for the bytes of all files in `folder`. Beyond it, the tenant with the most bytes loses its oldest file. 0: no limit.
+  // Limit in bytes for all files in `folder`. If it is exceeded, the oldest file of the tenant with the most bytes is removed. 0: no limit.
   std::uint64_t max_bytes = 0;
 };
 
 [[nodiscard]] HiddenStatesFolder make_hidden_states_folder(const ServerOptions& options, std::string tenant);
 
-// Writes NAME.safetensors and returns its path. The file is readable by this user only, and appears complete or not at all. It contains
-// "hidden_states" in F32, [token][1][element], and "token_ids" in I64. The call waits for the disk, so it must not run on the engine's or
-// the server's thread. Errors: `io`; the file is larger than the budget; the file exists.
+// Writes NAME.safetensors and returns its path. Only the server's user can read the file. The file appears complete or not at all. It
+// contains "hidden_states" in F32, [token][1][element], and "token_ids" in I64. Waits for the disk, so it must not be called on the
+// engine's or the server's thread. Errors: `io`; the file is larger than the limit; the file exists.
 Result<std::string> write_hidden_states(const HiddenStatesFolder& destination, const std::string& name, std::span<const TokenId> tokens,
                                         std::span<const float> rows);
 

@@ -1,6 +1,6 @@
-// Turns the images of a conversation into tiles and positions in its prompt. Usually runs on a thread of the job pool, because the costly
-// work on images happens here. An image's size is in its first bytes, so a prompt that does not fit, or needs too much memory, is refused
-// before anything is decoded.
+// Converts the images of a conversation to tiles and positions in its prompt. Usually runs in the job pool, because decoding and splitting
+// images is costly. The first bytes of a file contain the image's size. A prompt that does not fit, or needs too much memory, is therefore
+// refused before any image is decoded.
 #include "server/request/image_prompt.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::unexpected<Error> name_part(Error error, const ChatImage& picture) {
   return std::unexpected(std::move(error));
 }
 
-// Tiles, and the memory that is counted for them.
+// The tiles of an image and the lease on the memory that they use.
 struct HeldTiles {
   ImageTiles tiles;
   std::shared_ptr<const void> memory;
@@ -38,7 +38,7 @@ struct HeldEmbeds {
   std::shared_ptr<const void> memory;
 };
 
-// Returns the shape of an image that is not split. Errors have no field.
+// Returns the shape of an image that the client sent as embeddings, which has one tile. Errors have no field.
 Result<ImageShape> shape_of(const ImageEmbeds& embeds, const ImageInfo& info) {
   const auto wrong = [](std::string problem, std::string remedy) {
     return fail(ErrorCode::invalid_argument, "", std::move(problem), std::move(remedy));
@@ -65,7 +65,7 @@ std::string identifier_of(const ChatImage& picture, std::string_view salt) {
   return to_hex(salted.finish());
 }
 
-// While it is decoded, an image with alpha is held twice: with 4 bytes per pixel and with 3.
+// Memory for decoding an image. During decoding, an image with alpha exists twice: with 4 and with 3 bytes per pixel.
 constexpr std::uint64_t kScratchBytesPerPixel = 7;
 
 std::shared_ptr<const void> wait_for_scratch(const ImagePrompt::ImageContext& context, std::uint64_t bytes) {
@@ -76,7 +76,7 @@ std::shared_ptr<const void> wait_for_scratch(const ImagePrompt::ImageContext& co
   }
 }
 
-// Returns true for "message.content" or "message['content']" after "in".
+// Returns whether the word "content" at this position is part of a loop "in message.content" or "in message['content']".
 bool is_loop_iterable(std::string_view text, std::size_t content) {
   std::size_t at = content;
   if (at >= 2 && (text[at - 1] == '\'' || text[at - 1] == '"') && text[at - 2] == '[')
@@ -191,7 +191,7 @@ Result<std::vector<PromptImage>> ImagePrompt::make(std::span<const TokenId> toke
       made.push_back({identifier_of(images_[i], context.salt), *std::move(position), nullptr, {std::move(held), embeds.get()}});
       continue;
     }
-    // Released when the tiles are made. A thread that holds scratch memory waits for nothing.
+    // Released when the tiles are made. A thread that holds scratch memory never waits, so waiting for scratch memory cannot deadlock.
     const auto scratch = wait_for_scratch(context, kScratchBytesPerPixel * pixels_[i]);
     const auto picture = decode_image(images_[i].file);
     if (!picture) return name_part(picture.error(), images_[i]);

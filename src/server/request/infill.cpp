@@ -17,7 +17,8 @@ constexpr std::array<Names, 4> kNames = {
      {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", {}},
      {" <PRE>", " <SUF>", " <MID>", {" <EOT>"}}}};
 
-// A special token need not be a control token: DeepSeek's are user-defined. CodeLlama's tokens are found by name alone, as in llama.cpp.
+// Returns the special token with this text. The token may also be user-defined, as DeepSeek's tokens are. CodeLlama's tokens are found by
+// name alone, as in llama.cpp.
 std::optional<TokenId> special_token(const Tokenizer& tokenizer, std::string_view text) {
   const auto token = text.empty() ? std::nullopt : tokenizer.find(text);
   if (!token || text.front() == ' ') return token;

@@ -1,5 +1,5 @@
-// JSON from clients: parsed within limits of depth and memory, then read field by field. The first problem of a body becomes an error that
-// names the field. There is no state except the reader, so any thread may use this code.
+// Parses JSON from clients within limits of depth and memory, and reads it field by field. The first error of a body names its field. All
+// state is in the reader, so any thread may use this code.
 #include "server/request/object_reader.h"
 
 #include <fmt/format.h>
@@ -25,16 +25,16 @@ namespace {
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxShownBytes = 60;
 constexpr std::size_t kMaxNameBytes = 100;
-// A number of one digit takes 8 bytes per byte of text, and twice as much in addition while it is parsed. Token ids of a long prompt take
-// half of that.
+// Limit for the memory of parsed values. A one-digit number in an array takes 8 bytes per byte of text, and during parsing another 16.
+// Token ids of a long prompt take half of that.
 constexpr std::size_t kParsedBytesPerByte = 8;
 constexpr std::size_t kMinParsedBytes = 8 << 20;
 constexpr std::size_t kParsedAtOnce = 256 << 10;  // bytes between two cancellation points: some milliseconds
 
-// A body with few bytes per value may need many times its size. This class bounds the memory that a client can make the parser take.
+// Limits the memory that the parser can allocate, because a body of many tiny values may need many times its size.
 class BoundedMemory final : public json::memory_resource {
  public:
-  // `left`: bytes that may still be allocated. It is shared, because Boost.JSON wraps the resource in another object.
+  // `left` is the number of bytes that may still be allocated. It is shared because Boost.JSON wraps the resource in another object.
   explicit BoundedMemory(std::shared_ptr<std::size_t> left) : left_(std::move(left)) {}
 
  private:
@@ -73,7 +73,8 @@ const char* kind_name(const json::value& value) {
   return "value";
 }
 
-// JSON has no infinity: an answer that repeats such a number would not be JSON. Recurses at most kMaxDepth levels.
+// Returns whether the value contains an infinity. Such values are refused because JSON cannot represent infinity in an answer. Recurses at
+// most kMaxDepth levels.
 bool has_infinity(const json::value& value) {
   if (value.is_double()) return std::isinf(value.get_double());
   if (value.is_array()) return std::ranges::any_of(value.get_array(), has_infinity);
@@ -101,7 +102,7 @@ Result<json::object> parse_object(std::string_view body, const CancellationPoint
   parser.reset(storage);
   json::error_code code;
   std::size_t read = 0;
-  std::optional<json::value> value;  // assignment would copy the value out of the bounded memory
+  std::optional<json::value> value;  // not assigned, because assignment would copy the value out of the limited memory
   try {
     while (read < body.size() && !code && !parser.done()) {
       pass(cancellation);
@@ -115,7 +116,7 @@ Result<json::object> parse_object(std::string_view body, const CancellationPoint
     return fail(ErrorCode::too_large, "", fmt::format("the body of {} bytes has too many values", body.size()),
                 "send fewer values in a request");
   }
-  *left = std::numeric_limits<std::size_t>::max() / 2;  // the parsed values may be copied and changed
+  *left = std::numeric_limits<std::size_t>::max() / 2;  // no limit after parsing: the values may be copied and changed
   if (code == json::error::too_deep) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is nested more than {} levels deep", kMaxDepth),
                 "send JSON with fewer levels");
@@ -160,7 +161,7 @@ std::optional<std::int64_t> ObjectReader::integer(std::string_view name, std::in
   if (value == nullptr) return std::nullopt;
   std::optional<std::int64_t> number;
   if (value->is_int64()) number = value->get_int64();
-  // 16.0 is an integer in JSON.
+  // A number like 16.0 counts as an integer in JSON.
   if (value->is_double() && std::trunc(value->get_double()) == value->get_double() && std::abs(value->get_double()) < 9e15)
     number = static_cast<std::int64_t>(value->get_double());
   if (!number && !value->is_uint64()) {
@@ -231,9 +232,9 @@ void ObjectReader::finish_field(std::string_view name, const json::value& value,
     if (!field->is_neutral(value)) reject(refused_field(*field, value));
     return;
   }
-  if (ignored.size() == kMaxIgnored) return;  // then typing errors are not searched: each search scans all names
+  if (ignored.size() == kMaxIgnored) return;  // typing errors are then not checked either, because each check compares all names
   if (field == nullptr && !is_beta) {
-    constexpr std::size_t kShortWithin = 5;  // nested objects have few fields, so short names are compared, too
+    constexpr std::size_t kShortWithin = 5;  // nested objects have few fields, so short names are compared too
     const std::string_view meant = api_ ? misspelt_field(name, fields_read_by(*api_)) : misspelt_field(name, known_, kShortWithin);
     if (!meant.empty())
       return reject(name.substr(0, kMaxNameBytes), "is not a field of this request", fmt::format("did you mean '{}'?", meant));

@@ -1,6 +1,6 @@
 #pragma once
-// Reads a JSON object field by field and keeps the first error: a field of the wrong type or range, or a field that was never read. null
-// counts as absent, because OpenAI's clients send it so.
+// Reads a JSON object field by field and stores the first error: a field of the wrong type or range, or a field that was never read. A null
+// counts as absent, because OpenAI's clients send null for fields that are not set.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace quire {
 
-// Returns the JSON type and, if short, the value itself: 'string "abc"'.
+// Returns the JSON type and, if it is short, the value itself: 'string "abc"'.
 [[nodiscard]] std::string describe(const boost::json::value& value);
 
-// Compares two values; 1 and 1.0 are the same number.
+// Returns whether two values are equal; 1 and 1.0 are the same number.
 [[nodiscard]] bool same_value(const boost::json::value& a, const boost::json::value& b);
 
 // Parses text that must be a JSON object, at most 64 levels deep. Errors: `invalid_argument` with the position in bytes; `too_large` if the
@@ -29,10 +29,10 @@ inline constexpr std::size_t kMaxIgnored = 16;
 
 class ObjectReader {
  public:
-  // `object` must outlive this. `path` precedes the names in errors ("stream_options."). Names must be literals: the reader keeps views of
-  // them.
+  // `object` must outlive this object. Errors put `path` before the field names ("stream_options."). Names must be literals, because the
+  // reader stores views of them.
   explicit ObjectReader(boost::json::object& object, std::string path = {}) : object_(&object), path_(std::move(path)) {}
-  // Reads a complete body of `api`. For fields that are not read, the table of request fields decides.
+  // Reads the complete body of an API. The table of request fields decides about fields that are not read.
   ObjectReader(boost::json::object& object, FieldApi api) : object_(&object), api_(api) {}
 
   [[nodiscard]] bool boolean(std::string_view name, bool fallback);
@@ -40,29 +40,28 @@ class ObjectReader {
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback, std::int64_t least, std::int64_t most);
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
   [[nodiscard]] std::string text(std::string_view name, std::string fallback = {});
-  // Returns a field that is present and not null, else null. The caller checks its type, and may move from it.
+  // Returns the field, or null if it is absent or null. The caller checks its type and may move from it.
   [[nodiscard]] boost::json::value* find(std::string_view name);
 
-  // Moves the fields that the API passes on to `chat`, unless `chat` has them.
+  // Moves the fields that the API passes unchanged to `chat`, unless `chat` already has them.
   void pass_on(boost::json::object& chat);
 
-  // Accepts any value of a field that clients know but that means nothing here; finish() reports its name.
+  // Accepts a field that clients know but that has no effect here. finish() reports its name.
   void ignore(std::string_view name);
-  // Records a part that is left out ("tools[4]:web_search"); finish() reports it, too.
+  // Records a part of the body that is dropped ("tools[4]:web_search"). finish() reports it too.
   void leave_out(std::string part) { left_out_.push_back(std::move(part)); }
-  // Refuses a field that clients know but this server does not offer, unless it is `neutral` (JSON text) or null.
+  // Rejects a field that this server does not support, unless its value is null or `neutral` (JSON text).
   void only(std::string_view name, std::string_view neutral, std::string_view remedy);
 
   void reject(std::string_view name, std::string message, std::string remedy = {}, ErrorCode code = ErrorCode::invalid_argument);
   void reject(Error error);
 
-  // Returns the first error; without one, an error for a field that was never read. Ignoring such a field would be possible, but it may be
-  // a typing error.
+  // Returns the first error or, without one, an error for a field that was never read, because it may be a typing error.
   [[nodiscard]] Result<void> finish();
-  // Returns the first error; without one, an error for a field that the table refuses or that is a typing error (misspelt_field). A field
-  // is not reported as a typing error if a vendor has it, or if the client is `is_beta`: such a client knows newer fields. Appends to
-  // `ignored` the names from leave_out() and ignore(), and other fields that were never read: at most kMaxIgnored names, with '?' for
-  // characters that a header cannot contain.
+  // Returns the first error or, without one, an error for a field that the table refuses or that is a typing error (misspelt_field()).
+  // Fields that a vendor defines are not reported as typing errors. With `is_beta` no field is, because the client may know newer fields.
+  // Appends to `ignored` the names from leave_out() and ignore() and the other fields that were never read: at most kMaxIgnored names, with
+  // '?' for characters that are not allowed in a header.
   [[nodiscard]] Result<void> finish(std::vector<std::string>& ignored, bool is_beta = false);
   [[nodiscard]] bool failed() const { return error_.has_value(); }
 

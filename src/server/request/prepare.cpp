@@ -1,6 +1,6 @@
-// The steps between a parsed request and the engine's input: templates, tokens, grammars, limits of the answer. Serving calls this on the
-// server's thread for small bodies, and on a thread of the job pool for others. So every function depends only on its arguments, and the
-// shared data (the model, the options) never changes.
+// The steps between a parsed request and the engine's input: templates, tokens, grammars and limits of the answer. Runs on the server's
+// thread for small bodies and in the job pool for others. Every function therefore depends only on its arguments, and the shared data (the
+// model, the options) never changes.
 #include "server/request/prepare.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace quire {
 
 namespace {
 
-// Returns the tool that an answer calls: the tool of the first call, or a tool by the convention of mini-swe-agent.
+// Returns the tool that an answer calls: the tool of its first call, or a tool called by the convention of mini-swe-agent.
 std::string called_tool(const ServedModel& model, const ToolUse& use, bool in_reasoning, std::span<const TokenId> outputs) {
   const Tokenizer& tokenizer = model.tokenizer();
   if (use.choice == ToolUse::Choice::none || use.tools.empty()) return bash_tool(tokenizer.decode(outputs, true));
@@ -37,7 +37,7 @@ std::string called_tool(const ServedModel& model, const ToolUse& use, bool in_re
   return bash_tool(tokenizer.decode(outputs, true));
 }
 
-// The choices of a prompt differ by their seed, as in vLLM.
+// Builds the engine's request for a prompt. The choices of a prompt differ by their seed, as in vLLM.
 EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionRequest& request, const ServedModel& model) {
   EngineRequest out{std::move(prompt), request.sampling, request.cache_salt, request.priority, request.tags, request.best_of};
   out.beam_search = request.beam_search;
@@ -46,9 +46,9 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   out.adapter = request.adapter;
   out.pictures = request.pictures;
   if (request.form) out.structured_output = request.form->wanted;
-  // The choices with the likeliest tokens are the best, so log probabilities are needed.
+  // The answer contains the most likely choices, so log probabilities are needed to rank them.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
-  // Set only if the core must know the called tool and the client has not named it.
+  // The core must know the called tool only if the request has a job and the client has not named the tool.
   if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())
     out.tool_name_function = [&model, tools = request.tool_use, in_reasoning = request.in_reasoning](std::span<const TokenId> outputs) {
       return called_tool(model, tools, in_reasoning, outputs);
@@ -67,7 +67,7 @@ Result<void> add_echo(PreparedCompletion& prepared, const std::string& text, std
   return {};
 }
 
-// Each choice of a prompt contains the prompt's log probabilities, except in chats, which contain them once.
+// Checks the memory of prompt log probabilities. Each choice of a prompt repeats them, except in chats, which report them once.
 Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const ServerOptions& options) {
   const CompletionRequest& request = prepared.request;
   if (!request.sampling.prompt_logprobs) return {};
@@ -80,20 +80,20 @@ Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const Ser
               "request fewer values or fewer choices, or send a shorter prompt");
 }
 
-// The engine's limit for the name of a job. A longer session name is replaced by its hash.
+// The maximum length of a job's name in the engine. A longer session id is replaced by its hash.
 constexpr std::size_t kMaxJobBytes = 64;
 
 std::string job_of(std::string_view session) {
   return session.size() <= kMaxJobBytes ? std::string(session) : to_hex(Sha256::of(std::as_bytes(std::span(session))));
 }
 
-// Sets the job from the session if the client has named none. A beam search has no job.
+// Sets the job from the session id if the client has not named a job. A beam search has no job.
 void set_job_tag(CompletionRequest& request, const RequestContext& context) {
   if (!request.tags.job.empty() || request.beam_search) return;
   request.tags.job = job_of(request.session_key.empty() ? context.session : request.session_key);
 }
 
-// With --strict-fields an ignored field is an error.
+// Returns an error for an ignored field if --strict-fields is set.
 Result<void> check_ignored(const CompletionRequest& request, const ServerOptions& options) {
   if (!options.strict_fields || request.ignored.empty()) return {};
   return fail(ErrorCode::unsupported, request.ignored.front(), "would be ignored, which --strict-fields forbids", "leave it out");
@@ -107,9 +107,9 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   parsed.adapter = *std::move(adapter);
   parsed.tags.tenant = context.tenant;
   set_job_tag(parsed, context);
-  // The salt decides which cached blocks a prompt may find, so it is set before any block is hashed.
+  // The salt determines which cached blocks a prompt may find, so it must be set before any block is hashed.
   parsed.cache_salt = salt_of(options.tenant_secret, context.tenant, std::move(parsed.cache_salt));
-  // Encoding moves parts out of the chat, so the chat is hashed first.
+  // Encoding moves parts out of the chat, so the chat must be hashed first.
   std::optional<PromptFingerprint> fingerprint;
   if (parsed.compare) fingerprint = fingerprint_of(parsed.chat);
   auto prompts = model.encode_prompts(parsed, context.cancellation);
@@ -119,7 +119,7 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   parsed.sampling.bad_words = std::move(*bad_words);
   pass(context.cancellation);
   if (const auto held = constrain_answer(parsed, model, options.one_call_spelling); !held) return std::unexpected(held.error());
-  // Unenforced constraints may have been added to the ignored fields.
+  // constrain_answer() may have added unenforced constraints to the ignored fields.
   if (const auto heeded = check_ignored(parsed, options); !heeded) return std::unexpected(heeded.error());
   PreparedCompletion prepared{.request = std::move(parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
   if (fingerprint) add_tokens(*fingerprint, prompts->front());
@@ -165,7 +165,7 @@ Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape,
 }
 
 Result<PreparedCompletion> prepare_completion(CompletionRequest request, const RequestContext& context) {
-  // These names are the client's already, so the error needs no renaming.
+  // check_ignored() reports the client's field names, so with_client_field_names() is not needed.
   if (const auto heeded = check_ignored(request, context.options); !heeded) return std::unexpected(heeded.error());
   const std::shared_ptr<const AnswerShape> shape = request.shape;
   auto prepared = prepare_request(std::move(request), context);
@@ -177,7 +177,7 @@ Result<std::size_t> count_prompt_tokens(CompletionRequest request, const Request
   if (const auto named = context.model.adapter_of(request.model); !named) return std::unexpected(named.error());
   const auto prompts = context.model.encode_prompts(request, context.cancellation);
   if (!prompts) {
-    // A client counts tokens to find out whether its prompt fits.
+    // A client counts tokens in order to learn whether its prompt fits, so an overflow is not an error.
     if (const auto overflow = overflow_of(prompts.error()); overflow && !overflow->is_at_least) return overflow->prompt_tokens;
     return std::unexpected(request.shape->with_client_field_names(prompts.error()));
   }

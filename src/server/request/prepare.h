@@ -1,5 +1,6 @@
 #pragma once
-// Turns a parsed request into the engine's input: chat templates and tokens, all work with a cost that the client controls. Any thread.
+// Turns a parsed request into the engine's input with chat templates and tokenization: all work whose cost the client controls.
+// Thread-safe.
 #include <boost/json/object.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -16,28 +17,28 @@
 
 namespace quire {
 
-// A request that is ready to be submitted: all work that depends on the size of the body is done.
+// A request that is ready to be submitted. All work that depends on the size of the body is done.
 struct PreparedCompletion {
   CompletionRequest request;                             // its prompts have been moved out
-  std::vector<EngineRequest> prompts;                    // each with all choices that are sampled from it
-  std::vector<std::string> echoes;                       // per choice with `echo`, else empty
-  std::vector<std::uint64_t> num_prompt_tokens;          // per prompt
-  std::vector<TokenId> first_prompt_tokens{};            // per prompt
-  std::vector<std::vector<TokenId>> returned_prompts{};  // per prompt with `return_token_ids`, else empty
-  std::optional<PromptFingerprint> fingerprint{};        // set with `compare`
+  std::vector<EngineRequest> prompts;                    // one request per prompt, for all its choices
+  std::vector<std::string> echoes;                       // one text per choice if `echo` is set, else empty
+  std::vector<std::uint64_t> num_prompt_tokens;          // one value per prompt
+  std::vector<TokenId> first_prompt_tokens{};            // one token per prompt
+  std::vector<std::vector<TokenId>> returned_prompts{};  // one list per prompt if `return_token_ids` is set, else empty
+  std::optional<PromptFingerprint> fingerprint{};        // set if `compare` is set
 };
 
 [[nodiscard]] RequestLimits limits_of(const RequestContext& context);
 
-// Reads the chat that an API has made from its body. `ignored`: names of fields of the body that do not change the answer. Errors use the
-// field names of `shape`, which becomes the request's shape.
+// Reads the chat into which an API has translated its body. `ignored` has the names of fields of the body that do not change the answer.
+// `shape` becomes the request's shape, and errors use its field names.
 Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape, boost::json::object chat,
                                        const std::vector<std::string>& ignored, const RequestContext& context);
 
-// `request` must have a shape. Errors use the field names of that shape.
+// Tokenizes the prompts and builds the engine's requests. `request` must have a shape; errors use the shape's field names.
 Result<PreparedCompletion> prepare_completion(CompletionRequest request, const RequestContext& context);
 
-// Returns the number of tokens of a chat's only prompt, even if they do not fit into the context.
+// Returns the number of tokens of a chat's prompt, even if they do not fit into the context.
 Result<std::size_t> count_prompt_tokens(CompletionRequest request, const RequestContext& context);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Any thread may make and compare fingerprints; the server's thread stores them.
+// Fingerprints can be built and compared on any thread. The cache is used on the server's thread.
 #include "server/request/prompt_fingerprint.h"
 
 #include <algorithm>

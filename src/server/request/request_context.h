@@ -1,5 +1,5 @@
 #pragma once
-// The data against which the body of a request is read.
+// The model, options and client that the reader of a request's body needs.
 #include <string_view>
 
 #include "quire/base/cancellation_point.h"
@@ -15,7 +15,7 @@ struct RequestContext {
   std::string_view tenant;                          // the request's tenant
   std::string_view session{};                       // HttpRequest::session
   bool is_beta = false;                             // HttpRequest::is_beta
-  const CancellationPoint* cancellation = nullptr;  // passed by work that may take long; null: the work takes no turns
+  const CancellationPoint* cancellation = nullptr;  // called by work that may take long; null: the work is not interrupted
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Caches the results of schema checks: agents send the same tools with each turn.
+// Caches the results of schema checks, because agents send the same tools in each turn.
 #include <list>
 #include <mutex>
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace quire {
 
-// Any thread may use it.
+// Thread-safe.
 class SchemaMemory {
  public:
   // Returns the result of check_schema(), or the cached result for the same schema.
   [[nodiscard]] Result<void> check(const std::string& schema, bool is_loose);
 
  private:
-  static constexpr std::size_t kMaxBytes = std::size_t{4} << 20;  // of all cached schemas
+  static constexpr std::size_t kMaxBytes = std::size_t{4} << 20;  // limit for all cached schemas
 
   using Known = std::pair<std::string, Result<void>>;
   std::mutex mutex_;

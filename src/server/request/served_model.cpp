@@ -1,6 +1,6 @@
-// Converts text to tokens for every handler: chat templates, the vocabulary, and the model's format of calls and reasoning. Created once,
-// before the server runs, and never changed: the server's thread and the job pool's threads use it concurrently. A client chooses the
-// length of a text, so text that is too long must be refused before the costly part.
+// Converts text to tokens for every handler, with the chat template, the vocabulary, and the model's format of calls and reasoning. Created
+// once, before the server runs, and never changed, so the server's thread and the job pool use it concurrently. Clients choose the length
+// of texts, so text that is too long must be refused before the costly steps.
 #include "server/request/served_model.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace quire {
 
 namespace {
 
-// strftime_now shows this machine's local time.
+// Returns the local time of this machine, which strftime_now shows in templates.
 std::int64_t local_now_s() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm local{};
@@ -29,14 +29,15 @@ std::int64_t local_now_s() {
   return static_cast<std::int64_t>(now) + local.tm_gmtoff;
 }
 
-// The tokens of a text are counted up to this many contexts: a client that compacts must know by how much its text is too long.
+// Tokens of a text are counted up to this many times the context length. A client that compacts a conversation needs to know by how much it
+// is too long.
 constexpr std::size_t kCountedContexts = 2;
 
-// The error for an unknown model lists at most this many names.
+// Maximum number of names in the error for an unknown model.
 constexpr std::size_t kMaxListedModels = 8;
 
-// Added after the last message while it is rendered, as in transformers (apply_chat_template): text of the template may look like the
-// message. Its trailing space shows whether the template trims.
+// Appended to the last message while it is rendered, as in transformers (apply_chat_template), because the template's own text may look
+// like the message. The trailing space shows whether the template trims the text.
 constexpr std::string_view kContinueHere = "CONTINUE_FINAL_MESSAGE_HERE ";
 
 boost::json::string& last_text(boost::json::array& parts) {
@@ -80,7 +81,7 @@ std::unique_ptr<const MediaFetcher> fetcher_of(const ServerOptions& server) {
 Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const ServerOptions& server) {
   const ModelInfo& info = engine.model();
   const EngineOptions& options = engine.options();
-  // An adapter with the model's name could never be requested.
+  // An adapter with the model's name is an error, because no request could choose it.
   std::vector<std::string> names = {options.served_model_name.empty() ? info.name : options.served_model_name};
   std::ranges::copy(server.served_model_aliases, std::back_inserter(names));
   for (const AdapterInfo& adapter : engine.adapters())
@@ -180,7 +181,7 @@ Result<std::string> ServedModel::render_messages(ChatPrompt chat, const Cancella
 }
 
 Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOptions options, const char* field) const {
-  // A lower bound: it assumes that all tokens of the text have the greatest length.
+  // A lower bound of the number of tokens, which assumes that every token has the maximum length.
   const std::size_t least_tokens = text.size() / longest_piece_bytes_;
   const auto too_long = [&](std::size_t num_tokens, bool is_at_least) {
     return std::unexpected(
@@ -191,7 +192,7 @@ Result<std::vector<TokenId>> ServedModel::encode(std::string_view text, EncodeOp
   auto tokens = tokenizer_->encode(text, options);
   if (!tokens && tokens.error().code == ErrorCode::too_large) return too_long(options.max_tokens + 1, true);
   if (tokens && tokens->size() > max_model_len_) return too_long(tokens->size(), false);
-  // The tokenizer calls the field "text"; the client knows it by another name.
+  // The tokenizer's errors name the field "text", which is not the client's name.
   if (!tokens) tokens.error().field = field;
   return tokens;
 }
@@ -213,7 +214,7 @@ Result<std::vector<TokenId>> ServedModel::encode_input(TextOrChat input, bool ad
                 "prompt");
 }
 
-// Keeps the last tokens, because the question is at the end. Follows vLLM: -1 means as many as fit.
+// Keeps the last tokens, because the question is at the end of a prompt. As in vLLM, -1 keeps as many tokens as fit.
 void ServedModel::truncate(std::vector<TokenId>& tokens, const CompletionRequest& request) const {
   if (!request.truncate_to) return;
   const std::size_t room = max_model_len_ - std::min<std::size_t>(max_model_len_, request.max_tokens.value_or(1));
@@ -245,8 +246,8 @@ Result<std::vector<TokenId>> ServedModel::with_suffix(std::vector<TokenId> prefi
     return fail(ErrorCode::unsupported, "suffix", "is not supported: the model has no fill-in-the-middle tokens",
                 "put the text into the prompt");
   }
-  // The suffix does not begin a text, so SentencePiece must not add its space before the first word. Like CodeLlama's authors, put a
-  // character before the suffix and remove its tokens (Tokenizer.encode_infilling).
+  // The suffix does not begin a text, so SentencePiece must not add a space before its first word. As in CodeLlama's code
+  // (Tokenizer.encode_infilling), a character is put before the suffix, and the tokens of the character are removed.
   const std::string before = tokenizer_->strips_leading_space() ? "\u263A" : "";
   const EncodeOptions options{.add_special = false, .parse_special = false};
   auto suffix = encode(before + *request.suffix, options, "suffix");
@@ -257,8 +258,8 @@ Result<std::vector<TokenId>> ServedModel::with_suffix(std::vector<TokenId> prefi
   return infill_prompt(*infill_, *tokenizer_, std::move(prefix), *suffix);
 }
 
-// Reuses the tokens of `known` that the text begins with. Unless all match, the reused part ends before or after a control token, where
-// texts are tokenized separately anyway.
+// Encodes the text, and reuses the tokens of `known` with which the text begins. Unless all known tokens match, the reused part ends before
+// or after a control token, because texts on both sides of a control token are tokenized separately anyway.
 Result<std::vector<TokenId>> ServedModel::encode_after_prefix(const std::vector<TokenId>& known, std::string_view text,
                                                               const CompletionRequest& request,
                                                               const CancellationPoint* cancellation) const {
@@ -287,7 +288,7 @@ Result<std::vector<std::vector<TokenId>>> ServedModel::encode_bad_words(const st
       auto tokens = encode((has_space ? " " : "") + bare, {.add_special = false, .parse_special = true}, "bad_words");
       if (!tokens) return std::unexpected(tokens.error());
       if (tokens->empty()) return fail(ErrorCode::invalid_argument, "bad_words", "contains a word without tokens", "leave it out");
-      // If the space is a separate token, the word within a text is covered already.
+      // If the space is a separate token, the tokens without the space also match the word within a text.
       if (has_space && (tokens->front() == first.front() || tokens->size() != first.size())) continue;
       if (!has_space) first = *tokens;
       encoded.push_back(std::move(*tokens));
@@ -305,7 +306,7 @@ Result<void> ServedModel::check_length(std::size_t num_tokens, const CompletionR
                                         {.prompt_tokens = num_tokens, .answer_tokens = answer_tokens, .max_model_len = max_model_len_}));
 }
 
-// A prompt that is too long is refused before its images are decoded.
+// Renders and encodes a conversation. A prompt that is too long is refused before its images are decoded.
 Result<std::vector<TokenId>> ServedModel::encode_chat(CompletionRequest& request, const CancellationPoint* cancellation) const {
   const std::vector<ChatImage> pictures = std::exchange(request.chat.pictures, {});
   const auto prompt = ImagePrompt::create(pictures, images_, processor_, max_pixels_);

@@ -1,6 +1,6 @@
-// Reads all fields in which clients of OpenAI and vLLM request a form of the answer, into one StructuredOutput. Runs where the body is
-// read, on the server's thread or a thread of the job pool. It does not compile the grammar, so it finds only some errors. The engine
-// reports the others when it compiles the grammar (GrammarThread).
+// Reads all fields in which clients of OpenAI and vLLM request a form of the answer, into one OutputForm. Runs where the body is read, on
+// the server's thread or in the job pool. Does not compile the grammar, so it detects only some errors. The engine reports the other errors
+// when it compiles the grammar (GrammarThread).
 #include "server/request/structured_output.h"
 
 #include <boost/json/serialize.hpp>
@@ -18,7 +18,7 @@ using Kind = StructuredOutput::Kind;
 constexpr std::size_t kMaxChoices = 10'000;
 constexpr const char* kAnyObject = R"({"type":"object"})";
 
-// Reads alternative fields for one form, of which a request may use one.
+// Reads alternative fields for the output form. A request may use only one of them.
 class FormReader {
  public:
   explicit FormReader(ObjectReader& reader, std::string path = {}) : reader_(&reader), path_(std::move(path)) {}
@@ -27,7 +27,7 @@ class FormReader {
     if (form_) return reader_->reject(field, "cannot be combined with " + form_->field, "send only one of them");
     form_ = OutputForm{{.kind = kind, .text = std::move(text)}, path_ + std::string(field)};
   }
-  // Reads a schema that is an object, or the JSON text of one.
+  // Reads a JSON schema: an object, or its JSON text.
   void read_schema(std::string_view field) {
     const json::value* schema = reader_->find(field);
     if (schema == nullptr || (schema->is_string() && schema->get_string().empty())) return;
@@ -73,7 +73,7 @@ class FormReader {
     if (reader_->boolean(field, false)) take(field, Kind::json_schema, kAnyObject);
   }
 
-  // Reads Ollama's field: "json", or a schema.
+  // Reads Ollama's field `format`: "json" or a JSON schema.
   void read_format(std::string_view field) {
     const json::value* format = reader_->find(field);
     if (format == nullptr || (format->is_string() && format->get_string().empty())) return;
@@ -82,8 +82,8 @@ class FormReader {
     take(field, Kind::json_schema, json::serialize(*format));
   }
 
-  // Reads vLLM's fields. The compact field allows at most one space, only after commas and colons. The pattern is a regular expression for
-  // all white space.
+  // Reads vLLM's fields for white space in JSON. `pattern_field` is a regular expression for all white space. `compact_field` allows at
+  // most one space, only after commas and colons.
   void read_white_space(std::string_view pattern_field, std::string_view compact_field) {
     const std::string pattern = reader_->text(pattern_field);
     const bool is_compact = !compact_field.empty() && reader_->boolean(compact_field, false);
@@ -112,7 +112,7 @@ class FormReader {
   std::optional<OutputForm> form_;
 };
 
-// Reads {"name", "schema", "strict", "description"} as defined by OpenAI. The schema is enforced where possible, even if it is not strict.
+// Reads OpenAI's {"name", "schema", "strict", "description"}. A schema that is not strict is also enforced as far as possible.
 void read_json_schema(ObjectReader& outer, FormReader& form) {
   json::value* inner = outer.find("json_schema");
   if (inner == nullptr) {
@@ -131,7 +131,7 @@ void read_json_schema(ObjectReader& outer, FormReader& form) {
   form.set_strict(is_strict);
 }
 
-// llama.cpp and Together accept a schema here, too.
+// Reads json_object. As in llama.cpp and Together, it may have a schema.
 void read_json_object_form(ObjectReader& outer, FormReader& form) {
   const json::value* schema = outer.find("schema");
   if (schema != nullptr && !schema->is_object()) return outer.reject("schema", "must be an object, not " + describe(*schema));
@@ -190,7 +190,7 @@ std::optional<OutputForm> read_output_form(ObjectReader& reader) {
   form.read_grammar("guided_grammar");
   form.read_white_space("guided_whitespace_pattern", {});
   form.read_json_object("guided_json_object");
-  // Field names of llama.cpp, SGLang and Ollama.
+  // The remaining field names come from llama.cpp, SGLang and Ollama.
   form.read_schema("json_schema");
   form.read_grammar("grammar");
   form.read_regex("regex");

@@ -9,7 +9,8 @@ namespace json = boost::json;
 
 namespace {
 
-// Reads {"type": "enabled" or "disabled"} of DeepSeek and GLM. A budget is only a hint, because reasoning counts toward max_tokens.
+// Reads the field `thinking` of DeepSeek and GLM: {"type": "enabled"} or {"type": "disabled"}. Ignores a budget, because max_tokens limits
+// reasoning and text together.
 std::optional<bool> read_thinking_object(ObjectReader& reader, CompletionRequest& request) {
   json::value* value = reader.find("thinking");
   if (value == nullptr) return std::nullopt;
@@ -27,7 +28,7 @@ std::optional<bool> read_thinking_object(ObjectReader& reader, CompletionRequest
   return type == "enabled";
 }
 
-// Reads OpenRouter's field.
+// Reads OpenRouter's field `reasoning`.
 std::optional<bool> read_reasoning_object(ObjectReader& reader, CompletionRequest& request) {
   json::value* value = reader.find("reasoning");
   if (value == nullptr) return std::nullopt;

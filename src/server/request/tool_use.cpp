@@ -1,5 +1,5 @@
-// Reads tools, tool_choice and parallel_tool_calls of a chat into ToolUse. Runs where the body is read, on the server's thread or a thread
-// of the job pool. Names of tools are restricted here, because they go into grammars and answers.
+// Reads tools, tool_choice and parallel_tool_calls of a chat into ToolUse. Runs where the body is read, on the server's thread or in the
+// job pool. Restricts the characters in names of tools, because names are written into grammars and answers.
 #include "server/request/tool_use.h"
 
 #include <fmt/format.h>
@@ -33,8 +33,8 @@ Error wrong_tool(std::size_t index, std::string_view field, std::string message,
   return Error{code, fmt::format("tools[{}]{}", index, field), std::move(message), std::move(remedy)};
 }
 
-// Converts a tool of the Responses API, {"type": "function", "name": ...}, or of Anthropic to the chat form: the name and other fields go
-// into "function".
+// Converts a function in the format of the Responses API, {"type": "function", "name": ...}, or of Anthropic to the format of chats, which
+// has the name and other fields in "function".
 void nest_function(json::value& tool) {
   if (!tool.is_object() || tool.get_object().contains("function") || !tool.get_object().contains("name")) return;
   json::object& fields = tool.get_object();
@@ -72,7 +72,7 @@ Result<Tool> read_tool(const json::value& value, std::size_t index) {
       return std::unexpected(wrong_tool(index, ".function.parameters", "must be a JSON schema, not " + describe(*parameters)));
     const json::value* type = parameters->get_object().if_contains("type");
     const json::value* strict = fields.if_contains("strict");
-    // If the tool is not strict, the call is held to no schema, and the answer reports that.
+    // For a tool that is not strict, this is no error: the schema is not enforced, and a warning reports it.
     if (type != nullptr && *type != "object" && strict != nullptr && *strict == true) {
       return std::unexpected(
           wrong_tool(index, ".function.parameters.type", "is " + describe(*type), "use \"object\": arguments are an object"));
@@ -85,7 +85,7 @@ Result<Tool> read_tool(const json::value& value, std::size_t index) {
               .index = index};
 }
 
-// Reads the tools and removes from `sent` the tools that are left out.
+// Reads the tools, and removes from `sent` the tools of a foreign type.
 void read_tools(ObjectReader& reader, json::array& sent, std::vector<Tool>& tools) {
   std::set<std::string_view> names;
   tools.reserve(sent.size());
@@ -111,7 +111,7 @@ void read_tools(ObjectReader& reader, json::array& sent, std::vector<Tool>& tool
   sent = std::move(functions);
 }
 
-// Returns the name in {"type": "function", "function": {"name": ...}}, or in the same object without the inner one.
+// Returns the name in {"type": "function", "function": {"name": ...}} or in {"type": "function", "name": ...}.
 std::string_view chosen_name(const json::value& choice) {
   if (!choice.is_object()) return {};
   const json::value* function = choice.get_object().if_contains("function");
@@ -120,7 +120,7 @@ std::string_view chosen_name(const json::value& choice) {
   return name != nullptr && name->is_string() ? std::string_view(name->get_string()) : std::string_view();
 }
 
-// Keeps only the tools with these names.
+// Removes all tools except those with these names.
 void restrict_tools(ObjectReader& reader, ToolUse& use, const std::vector<std::string_view>& names) {
   std::vector<Tool> left;
   for (const std::string_view name : names) {

@@ -1,5 +1,5 @@
 #pragma once
-// Reads which tools a chat request has, and whether they must be called.
+// Reads the tools of a chat request, and whether the answer must call one.
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <string>
@@ -15,15 +15,15 @@ struct ToolUse {
   enum class Choice : std::uint8_t { none, automatic, required };
   Choice choice = Choice::none;
   bool parallel = true;
-  std::vector<Tool> tools;  // tools that may be called
+  std::vector<Tool> tools;  // tools that the answer may call
 };
 
-// Returns the type of a tool that is not a client's function ("web_search", "namespace", "mcp", ...): the server would have to run it.
-// Empty for functions, tools without a type, and misspellings of "function".
+// Returns the type of a tool that the server would have to run ("web_search", "namespace", "mcp", ...). Returns an empty string for
+// functions, tools without a type, and misspellings of "function".
 [[nodiscard]] std::string_view foreign_type(const boost::json::value& tool);
 
-// Reads tools, tool_choice and parallel_tool_calls. Errors go to the reader. Tools of a foreign type are left out; if tool_choice demands
-// one, the request is refused. `shown`: the other tools for the template, or null.
+// Reads tools, tool_choice and parallel_tool_calls. Reports errors to the reader. Drops tools of a foreign type, and refuses the request if
+// tool_choice requires such a tool. `shown` receives the other tools for the template, or null.
 [[nodiscard]] ToolUse read_tool_use(ObjectReader& reader, boost::json::value& shown);
 
 }  // namespace quire

@@ -29,7 +29,7 @@ std::optional<std::vector<std::uint32_t>> ids_of(const json::array& values) {
   return ids;
 }
 
-// Reads a list for each cache group or, from versions of vLLM that know only one group, the list of that group.
+// Reads one list per cache group. Versions of vLLM that support only one group send the list of that group.
 void read_block_ids(ObjectReader& reader, KvTransferParams& params) {
   const json::value* value = reader.find("remote_block_ids");
   if (value == nullptr) return;
@@ -70,7 +70,7 @@ void read_transfer_params(ObjectReader& reader, CompletionRequest& request) {
   params.remote_port = static_cast<std::uint16_t>(inner.integer("remote_port", 0, 0, std::numeric_limits<std::uint16_t>::max()));
   params.tp_size = static_cast<std::uint32_t>(inner.integer("tp_size", 1, 1, 1));
   const bool is_transfer = params.do_remote_decode || params.do_remote_prefill;
-  // Other versions of vLLM send more fields.
+  // Ignores unknown fields in a transfer, because other versions of vLLM send more fields.
   if (auto read = is_transfer ? inner.finish(request.ignored) : inner.finish(); !read) return reader.reject(std::move(read.error()));
   if (!is_transfer) return;
   if (params.do_remote_decode && request.stream)

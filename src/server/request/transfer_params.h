@@ -1,5 +1,5 @@
 #pragma once
-// "kv_transfer_params" of a completion, in the form that vLLM's clients and proxies send, and that their answers contain.
+// Reads and writes "kv_transfer_params" of a completion, in the format that vLLM's clients and proxies send and expect in answers.
 #include <string>
 
 #include "quire/base/kv_transfer_params.h"
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Reads whether hidden states of the prompt are requested, or where its blocks go or come from.
+// Reads whether the prompt's hidden states are requested, and whether its blocks go to another server or come from one.
 void read_transfer_params(ObjectReader& reader, CompletionRequest& request);
 
 [[nodiscard]] std::string transfer_params_json(const KvTransferParams& params);

@@ -1,6 +1,6 @@
 #pragma once
-// The parsed template. Trees are at most kMaxTreeDepth deep, so walking and freeing them needs bounded stack. The parser creates a tree
-// once per template. All renders read it, on any threads at the same time; it never changes.
+// The tree of a parsed template. Trees are at most kMaxTreeDepth deep, so walking and freeing them needs bounded stack. The parser creates
+// a tree once per template. The tree never changes, so all renders read it, concurrently on any threads.
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,14 +30,14 @@ enum class ExprKind : std::uint8_t {
   concat,            // children joined by ~
   compare,           // children[0] ops[0] children[1] ops[1] children[2] ...
   logic,             // name: "and", "or"
-  condition,         // children: condition, then, else (null without one)
+  condition,         // children: condition, then, else (null if there is no else)
   namespace_target,  // name.ops[0], only as a target of set
 };
 
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
-// A node of an expression. The comment at its kind lists the members that it uses; the others are empty.
+// A node of an expression. The comment on its kind lists the members that the kind uses; the other members are empty.
 struct Expr {
   ExprKind kind = ExprKind::constant;
   int line = 0;
@@ -48,7 +48,7 @@ struct Expr {
   Value value;
   std::vector<ExprPtr> children;
   std::vector<ExprPtr> positional;
-  // Keyword arguments of a call, in source order: name=expression.
+  // Keyword arguments (name=expression) of a call, in source order.
   std::vector<std::pair<std::string, ExprPtr>> named;
   ExprPtr star;         // *expression in a call
   ExprPtr double_star;  // **expression in a call
@@ -65,7 +65,7 @@ enum class StmtKind : std::uint8_t {
   if_else,       // expression, body, other
   for_loop,      // target in expression if condition, body, other
   macro,         // name(parameters), body
-  call_block,    // expression is the call; the rest is the caller's macro
+  call_block,    // expression is the call; the other members are the caller's macro
   filter_block,  // body through the filters of expression
   with,          // targets = values, body
   scope,         // body in a separate scope ({% generation %})
@@ -82,7 +82,7 @@ struct Parameter {
   ExprPtr fallback;  // null if there is no default value
 };
 
-// A statement and its nested statements. The comment at its kind lists the members that it uses.
+// A statement and its nested statements. The comment on its kind lists the members that the kind uses.
 struct Stmt {
   StmtKind kind = StmtKind::text;
   int line = 0;
@@ -95,8 +95,7 @@ struct Stmt {
   std::vector<Parameter> parameters;
   std::vector<std::pair<ExprPtr, ExprPtr>> assignments;  // with: targets and their values
   bool recursive = false;
-  // For macros: whether the body reads varargs, kwargs or caller. As in jinja2, a call may pass extra arguments only if the body reads
-  // them.
+  // Macros: whether the body reads varargs, kwargs or caller. As in jinja2, a call may pass extra arguments only if the body reads them.
   bool uses_varargs = false;
   bool uses_kwargs = false;
   bool uses_caller = false;

@@ -1,5 +1,6 @@
-// Finds filters, tests, methods and globals by name, in the tables of the other files in this folder. The parser, which rejects unknown
-// names, and the evaluator call it. The attributes of Python that this subset does not support are listed too, so that errors can say so.
+// Finds filters, tests, methods and global functions by name, in the tables of the other files in this folder. Called by the parser, which
+// rejects unknown names, and by the evaluator. Also lists the attributes of Python that this subset does not support, so that errors can
+// name them.
 #include "text/template/builtin.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Declares the tables of filters, tests, methods and global functions, and the class that binds their arguments.
+// Declares the tables of filters, tests, methods and global functions, and the class that binds arguments to their parameters.
 #include <array>
 #include <initializer_list>
 #include <optional>
@@ -27,19 +27,20 @@ struct Method {
   Function function;
 };
 
-// Returns null if there is no filter or test of this name.
+// Return null if there is no filter or test with this name.
 const Filter* find_filter(std::string_view name);
 const Test* find_test(std::string_view name);
-// Returns the method of this object's type, or null.
+// Returns the method of this object's type, or null if the type has no such method.
 const Method* find_method(const Value& self, std::string_view name);
-// Returns whether the object's Python type has this attribute, supported or not. Such attributes hide a dict's key of the same name.
+// Returns whether the object's Python type has this attribute, even if this subset does not support it. Such an attribute hides a dict's
+// key with the same name.
 bool is_python_attribute(const Value& self, std::string_view name);
 // Returns whether the method changes a list or dict. The sandbox forbids these methods.
 bool is_mutating_method(const Value& self, std::string_view name);
 // Returns range, dict, namespace, cycler, joiner, raise_exception or strftime_now, or null. These functions ignore `self`.
 const Method* find_global(std::string_view name);
 
-// The tables that the find functions search, each defined next to its functions.
+// The tables that the find functions search. Each table is defined next to its functions.
 std::span<const Filter> text_filters();
 std::span<const Filter> number_filters();
 std::span<const Filter> sequence_filters();

@@ -1,5 +1,5 @@
-// Runs the statements of a template. See evaluator.h. Scopes live in the evaluator's arena and not on the stack, because a macro may
-// outlive the block that created it.
+// Runs the statements of a template. See evaluator.h. Scopes are stored in the evaluator and not on the stack, because a macro may outlive
+// the block that created it.
 #include "text/template/evaluator.h"
 
 #include <fmt/format.h>
@@ -137,7 +137,7 @@ std::vector<Value> Evaluator::loop_elements(const Stmt& statement, const Value& 
 
 void Evaluator::run_loop(const Stmt& statement, const Value& iterable, Scope& scope, int depth, std::string& out) {
   const std::vector<Value> elements = loop_elements(statement, iterable, scope);
-  // Callables that outlive the loop may still point to its record. The record must therefore not point into this frame after the loop.
+  // A callable may outlive the loop and still point to its record, so the record must not point into this stack frame after the loop.
   Loop& loop = loops_.emplace_back();
   loop.elements = &elements;
   loop.depth = depth;

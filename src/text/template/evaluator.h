@@ -1,5 +1,5 @@
 #pragma once
-// Walks the tree of one template for one context. One object serves one render, on one thread. Statements append to a text, and expressions
+// Walks the tree of one template for one context. An object serves one render, on one thread. Statements append to a text, and expressions
 // return values. Both charge each step to the render's budget, so that a template that never ends fails with an error. Templates come with
 // models and are not trusted.
 #include <deque>
@@ -11,22 +11,23 @@
 
 namespace quire::jinja {
 
-// Holds the names set in one template body, loop iteration, macro call or block. A look-up continues in the parent scope.
+// The names that are set in one template body, loop iteration, macro call or block. If a name is not found, the look-up continues in the
+// parent scope.
 struct Scope {
   const Scope* parent = nullptr;
   std::unordered_map<std::string, Value> names;
 };
 
-// The state of the object `loop`.
+// The state of the template's object `loop`.
 struct Loop {
-  // Null after the loop has ended. A callable may outlive the loop and still refer to this record.
+  // Null after the loop has ended, because a callable may outlive the loop and still refer to this record.
   const std::vector<Value>* elements = nullptr;
   std::size_t index = 0;
-  // 0 in the outermost call of a recursive loop.
+  // Recursion depth of a recursive loop; 0 in the outermost call.
   int depth = 0;
   const Stmt* statement = nullptr;  // set if the loop is recursive
   Scope* scope = nullptr;           // scope that contains the loop
-  // Arguments of the last call of loop.changed(), if `changed_before`.
+  // Arguments of the last call of loop.changed(); valid if `changed_before` is true.
   std::vector<Value> last_changed;
   bool changed_before = false;
 };
@@ -39,7 +40,7 @@ class Evaluator {
   std::string run();
 
  private:
-  // How the enclosing loop proceeds after a body.
+  // How the enclosing loop continues after a body.
   enum class Flow : std::uint8_t { next, break_loop, continue_loop };
   class Level;
 
@@ -50,7 +51,7 @@ class Evaluator {
   Flow run_if(const Stmt& statement, Scope& scope, std::string& out);
   Flow run_for(const Stmt& statement, Scope& scope, std::string& out);
   void run_loop(const Stmt& statement, const Value& iterable, Scope& scope, int depth, std::string& out);
-  // Returns the elements that the loop visits. They are computed before the first iteration, because `loop` exposes their number.
+  // Returns the elements that the loop visits. Computes all of them before the first iteration, because `loop` exposes their number.
   std::vector<Value> loop_elements(const Stmt& statement, const Value& iterable, Scope& scope);
   void run_call_block(const Stmt& statement, Scope& scope, std::string& out);
   Flow run_captured(const Stmt& statement, Scope& scope, std::string& captured);
@@ -92,11 +93,11 @@ class Evaluator {
   // All scopes and loops of the render, including ended ones, because macros and callables point to them.
   std::deque<Scope> scopes_;
   std::deque<Loop> loops_;
-  // Current recursion depth of the walk; see Level.
+  // Current recursion depth; see Level.
   std::uint32_t depth_ = 0;
 };
 
-// Counts one level of recursion and sets the line that errors report, as long as it lives.
+// During its lifetime, counts one level of recursion and sets the line that errors report.
 class Evaluator::Level {
  public:
   Level(Evaluator& evaluator, int line) : evaluator_(evaluator), outer_line_(evaluator.runtime_.line()) {

@@ -1,5 +1,5 @@
-// Calls methods, globals and macros, and implements the loop object. Part of the evaluator (evaluator.h), on the render's thread. Arguments
-// are bound by Python's rules. The depth limit stops a macro that calls itself.
+// Calls methods, global functions and macros, and implements the loop object. Part of the evaluator (evaluator.h), on the render's thread.
+// Binds arguments by Python's rules. The depth limit stops a macro that calls itself.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ void Evaluator::bind_macro(const Stmt& macro, Scope& scope, Arguments& arguments
     const Parameter& parameter = macro.parameters[i];
     const auto given = std::find_if(named.begin(), named.end(), [&](const auto& entry) { return entry.first == parameter.name; });
     if (i < arguments.positional.size()) {
-      // A parameter given by position and by name stays in `named`. bind_surplus() rejects it unless the macro reads kwargs.
+      // A parameter that is given by position and by name stays in `named`. bind_surplus() rejects it, unless the macro reads kwargs.
       scope.names[parameter.name] = arguments.positional[i];
     } else if (given != named.end()) {
       scope.names[parameter.name] = given->second;
@@ -85,7 +85,7 @@ void Evaluator::bind_macro(const Stmt& macro, Scope& scope, Arguments& arguments
       absent.push_back(&parameter);
     }
   }
-  // A default value sees all parameters, also itself, and not the names outside that they hide.
+  // A default value can refer to all parameters of the macro. A parameter hides an outer name even in its own default value.
   for (const Parameter* parameter : absent)
     if (parameter->fallback) scope.names[parameter->name] = evaluate(*parameter->fallback, scope);
   bind_surplus(macro, scope, arguments);

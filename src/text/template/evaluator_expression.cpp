@@ -1,5 +1,5 @@
-// Evaluates the expressions of a template as jinja2 compiles them to Python. See evaluator.h. Where Python and C++ differ (division,
-// comparison of different types, truth of values), it uses the runtime's operations, never the C++ ones.
+// Evaluates the expressions of a template as jinja2 compiles them to Python. See evaluator.h. For operations that differ between Python and
+// C++ (division, comparison of different types, truth of values), uses the functions of the runtime, never C++ operators.
 #include <fmt/format.h>
 
 #include "text/template/evaluator.h"
@@ -127,7 +127,7 @@ bool Evaluator::compare(std::string_view op, const Value& a, const Value& b) {
   return runtime_.less(b, a, op) || runtime_.equal(a, b);
 }
 
-// Evaluates a < b < c: each operand once, and only up to the first comparison that is false.
+// Evaluates a < b < c. Evaluates each operand once, and stops at the first comparison that is false.
 Value Evaluator::evaluate_compare(const Expr& expr, Scope& scope) {
   Value left = evaluate(*expr.children[0], scope);
   for (std::size_t i = 0; i < expr.ops.size(); ++i) {

@@ -9,7 +9,7 @@ namespace quire::jinja {
 
 struct Failure {
   ErrorCode code = ErrorCode::invalid_argument;
-  int line = 0;  // 0: the error does not concern a line of the template
+  int line = 0;  // 0: the error is not at a line of the template
   std::string message;
 };
 

@@ -1,5 +1,5 @@
-// Implements filters that split a sequence into several. They run on the render's thread and charge its budget for each element that they
-// visit or add to fill up a part.
+// Implements filters that split a sequence into several sequences. Runs on the render's thread, and charges its budget for each element
+// that is visited or added to fill a part.
 #include <algorithm>
 #include <utility>
 
@@ -70,7 +70,7 @@ Value group_by(Runtime& runtime, const Value& value, const Arguments& arguments)
   for (std::size_t begin = 0, end = 0; begin < keyed.size(); begin = end) {
     std::vector<Value> elements;
     for (end = begin; end < keyed.size() && runtime.equal(keyed[end].key, keyed[begin].key); ++end) elements.push_back(keyed[end].element);
-    if (end == begin) ++end;  // NaN is not equal to itself
+    if (end == begin) ++end;  // NaN is not equal to itself, so its group would be empty
     const Value pair = runtime.list({keyed[begin].shown, runtime.list(std::move(elements))}, ListKind::tuple);
     pair.as<List*>()->is_group = true;
     groups.push_back(pair);

@@ -1,5 +1,5 @@
-// Implements filters that lay out text, and filters for web pages. They run on the render's thread and charge its budget for the text they
-// produce.
+// Implements filters that lay out text, and filters for HTML. Runs on the render's thread, and charges its budget for the text that it
+// produces.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -159,8 +159,8 @@ Value url_encode(Runtime& runtime, const Value& value, const Arguments& argument
   return runtime.text(std::move(out));
 }
 
-// Returns the character that a reference ("lt;", "#60;") at the start of `text` stands for, and sets `size` to the reference's length in
-// bytes. `text` starts after the "&".
+// Returns the character of an HTML character reference ("lt;", "#60;") at the start of `text`, and sets `size` to the length of the
+// reference in bytes. `text` starts after the "&".
 std::optional<std::string> referenced(std::string_view text, std::size_t& size) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kNames{
       {{"lt;", "<"}, {"gt;", ">"}, {"amp;", "&"}, {"quot;", "\""}, {"apos;", "'"}, {"nbsp;", "\u00A0"}}};
@@ -204,7 +204,7 @@ std::string without_tags(std::string_view text) {
 Value strip_tags(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'striptags'", arguments, {});
   const std::string whole = runtime.str(value);
-  // without_tags() may search to the end of the text for each "<".
+  // Charges for the worst case: without_tags() may search to the end of the text for each "<".
   runtime.charge(whole.size() * (1 + static_cast<std::size_t>(std::count(whole.begin(), whole.end(), '<'))) / 64);
   const std::string text = without_tags(whole);
   std::string words;

@@ -1,5 +1,5 @@
-// Implements filters for sequences and mappings. They run on the render's thread and charge its budget for each element that they visit.
-// Each one does what jinja2's filter of that name does, including the errors it raises.
+// Implements filters for sequences and mappings. Runs on the render's thread, and charges its budget for each element that is visited. Each
+// filter behaves like jinja2's filter with the same name, including the errors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -128,7 +128,7 @@ Value unique(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return runtime.list(std::move(out), ListKind::generator);
 }
 
-// Sorts by key as Python does: equal elements keep their order, also with `reverse`.
+// Sorts by key as Python does: equal elements keep their order, even with `reverse`.
 std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>> keyed, bool reverse) {
   const auto before = [&](const auto& a, const auto& b) {
     return reverse ? runtime.less(b.first, a.first) : runtime.less(a.first, b.first);
@@ -140,7 +140,7 @@ std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>>
   return out;
 }
 
-// Returns the sort key of an element: a list if `attribute` names several attributes ("a,b").
+// Returns the sort key of an element. If `attribute` names several attributes ("a,b"), the key is a list.
 Value sort_key(Runtime& runtime, const Value& element, const Value* attribute, bool case_sensitive) {
   const bool is_several = attribute != nullptr && attribute->is_text() && attribute->text().find(',') != std::string_view::npos;
   if (!is_several) return folded(attribute_of(runtime, element, attribute), case_sensitive);

@@ -1,5 +1,5 @@
-// Implements filters for text and numbers. They run on the render's thread and charge its budget for the text they produce. Characters are
-// code points, as in Python.
+// Implements filters for text and numbers. Runs on the render's thread, and charges its budget for the text that it produces. Characters
+// are code points, as in Python.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -16,7 +16,7 @@
 namespace quire::jinja {
 namespace {
 
-// jinja2's soft_str: returns text unchanged, so that safe strings stay safe, and converts other values to text.
+// Implements jinja2's soft_str: returns text unchanged, so that Markup stays Markup, and converts other values to text.
 Value soft(Runtime& runtime, const Value& value) {
   return value.is_text() ? value : runtime.text(runtime.str(value));
 }
@@ -34,7 +34,7 @@ Value mapped(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return runtime.text(mapping(text.text()), text.is_markup());
 }
 
-// jinja2's filter title: a word starts after white space, "-" and opening brackets.
+// Implements jinja2's filter title: a word starts after white space, "-" and opening brackets.
 std::string title_words(std::string_view text) {
   std::string out;
   bool start = true;
@@ -165,7 +165,7 @@ std::optional<double> parse_real(std::string_view text) {
   const auto is_digit_at = [&](std::size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
   std::string digits;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '(') return std::nullopt;  // from_chars accepts "nan(1)"
+    if (text[i] == '(') return std::nullopt;  // not valid in Python, but from_chars accepts "nan(1)"
     if (text[i] != '_')
       digits += text[i];
     else if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1))
@@ -216,7 +216,7 @@ Value absolute(Runtime& runtime, const Value& value, const Arguments& arguments)
   return value.integer() < 0 ? runtime.negate(value) : Value(value.integer());
 }
 
-// Rounds the exact value of `number` to the nearest decimal, ties to even, as Python's round() does.
+// Rounds the exact value of `number` to the nearest decimal; ties go to even, as in Python's round().
 double round_common(double number, int precision) {
   return std::strtod(fmt::format("{:.{}f}", number, precision).c_str(), nullptr);
 }

@@ -1,4 +1,4 @@
-// Implements the printf-style operator % of Python's str. It runs on the render's thread and rejects what Python rejects.
+// Implements the printf-style operator % of Python's str. Runs on the render's thread. Rejects the same formats as Python.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ class PercentFormatter {
     return values_[next_++];
   }
 
-  // Reads a number; for "*", takes the next argument.
+  // Returns the number at the position, or the next argument for "*".
   std::int64_t number() {
     if (peek() == '*') {
       ++at_;

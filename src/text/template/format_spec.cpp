@@ -1,5 +1,5 @@
-// Implements Python's format specifications (PEP 3101) for template values. The code runs on the render's thread. Templates choose widths
-// and precisions, so both are checked before any text is produced.
+// Implements Python's format specifications (PEP 3101) for template values. Runs on the render's thread. Templates choose widths and
+// precisions, so both are checked before any text is produced.
 #include "text/template/format_spec.h"
 
 #include <fmt/format.h>
@@ -109,12 +109,12 @@ std::string digits_in_base(Int number, unsigned base, bool upper_case) {
   return digits;
 }
 
-// Returns the digits of a float whose specification has a precision and no type: like type g, but the exponent appears
-// for numbers with one digit less, and a number without exponent has a fraction.
+// Returns the digits of a float whose specification has a precision and no type. Differs from type g in two ways: it switches to an
+// exponent at one digit less, and a number without an exponent always has a fraction.
 std::string general_digits(double number, int precision) {
   std::string digits = fmt::format("{:.{}e}", number, precision - 1);
   const std::size_t e = digits.find('e');
-  if (e == std::string::npos) return digits;  // inf, nan
+  if (e == std::string::npos) return digits;  // inf or nan
   const int exponent = std::stoi(digits.substr(e + 1));
   if (exponent >= -4 && exponent < precision - 1) {
     digits = fmt::format("{:.{}g}", number, precision);
@@ -162,7 +162,7 @@ std::string format_text(Runtime& runtime, std::string_view text, const FormatSpe
   return pad(runtime, text, spec, '<');
 }
 
-// Rejects options that Python does not combine with a type of numbers.
+// Rejects options that Python does not allow for the number type of the specification.
 void check_number(Runtime& runtime, const FormatSpec& spec) {
   const bool is_character = spec.type == 'c';
   const bool is_based = spec.type == 'b' || spec.type == 'o' || spec.type == 'x' || spec.type == 'X';
@@ -181,7 +181,7 @@ std::string format_value(Runtime& runtime, const Value& value, std::string_view 
   runtime.fail(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
 }
 
-// Formats one text with fields in braces.
+// Formats a text with replacement fields in braces (str.format).
 class FieldFormatter {
  public:
   FieldFormatter(Runtime& runtime, const Arguments& arguments, const Value* mapping)
@@ -237,7 +237,7 @@ class FieldFormatter {
     return format_value(runtime_, value, run(rest, depth + 1));
   }
 
-  // Evaluates "name.attribute[item]". The first part is an index, a name, or empty for the next positional argument.
+  // Evaluates a path "name.attribute[item]". Its first part is an index, a name, or empty for the next positional argument.
   Value look_up(std::string_view path) {
     const std::size_t end = std::min(path.find_first_of(".["), path.size());
     if (end == 0 && !path.empty()) runtime_.fail("a field of str.format begins without a name");
@@ -312,7 +312,7 @@ std::string centered(Runtime& runtime, std::string_view text, const FormatSpec& 
   FormatSpec both = spec;
   both.align = '\0';
   left.align = '\0';
-  // Pads on the right first, then on the left.
+  // The inner call pads on the right, the outer one then on the left.
   return pad(runtime, pad(runtime, text, left, '<'), both, '>');
 }
 

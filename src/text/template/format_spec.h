@@ -21,9 +21,10 @@ struct FormatSpec {
   char type = '\0';
 };
 
-// Pads `text` to the width. `align` applies if the specification sets no alignment. Charges the budget for the width.
+// Pads `text` to the specification's width. Uses `align` if the specification has no alignment. Charges the budget for the width.
 [[nodiscard]] std::string pad(Runtime& runtime, std::string_view text, const FormatSpec& spec, char align);
-// Centers `text` like str.center: if the width and the number of fill characters are odd, the extra one goes left. With '^' it goes right.
+// Centers `text` as str.center does. If both the width and the number of fill characters are odd, the extra one is on the left. (The
+// alignment '^' puts it on the right.)
 [[nodiscard]] std::string centered(Runtime& runtime, std::string_view text, const FormatSpec& spec);
 // Return the sign, prefix and digits of a number, padded to the width.
 [[nodiscard]] std::string format_integer(Runtime& runtime, Int number, const FormatSpec& spec);

@@ -1,5 +1,5 @@
-// Converts JSON to template values and back, as Python's json.loads and json.dumps do. It runs on the render's thread: when a render begins
-// and in the filter `tojson`. Keys keep their order. Integers beyond 64 bits arrive as floats.
+// Converts JSON to template values and back, as Python's json.loads and json.dumps do. Runs on the render's thread: when a render begins,
+// and in the filter `tojson`. Keys keep their order. Integers that do not fit 64 bits become floats.
 #include "text/template/json_values.h"
 
 #include <fmt/format.h>

@@ -19,7 +19,7 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 
-// Implements json.dumps. Fails for values that have no JSON form.
+// Implements json.dumps. Fails for values that JSON cannot represent.
 std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 // Implements the filter tojson with the settings of transformers.

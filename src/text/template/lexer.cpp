@@ -1,5 +1,6 @@
-// Splits template text into tokens. The parser calls it once per template. White space around tags follows trim_blocks and lstrip_blocks
-// exactly as in jinja2's lexer, because it ends up in prompts. It makes one pass; the source is bounded (ChatTemplate::kMaxSourceBytes).
+// Splits template text into tokens, in one pass. The parser calls it once per template. White space around tags follows trim_blocks and
+// lstrip_blocks exactly as in jinja2's lexer, because the white space becomes part of prompts. The length of the source is limited
+// (ChatTemplate::kMaxSourceBytes).
 #include "text/template/lexer.h"
 
 #include <fmt/format.h>
@@ -63,7 +64,7 @@ class Lexer {
     return at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at] : '\0';
   }
 
-  // Returns the text before a tag, stripped as the tag's sign and lstrip_blocks require.
+  // Returns the text before a tag, stripped according to the tag's sign and lstrip_blocks.
   [[nodiscard]] std::string_view text_before(std::string_view text, char sign, bool variable) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || variable) return text;
@@ -96,7 +97,8 @@ class Lexer {
     lex_tag(kind == '%');
   }
 
-  // Returns the length of the closing delimiter at `at`, including the white space it strips, or 0. `letter` is '%', '}' or '#'.
+  // Returns the length of the closing delimiter at `at`, including the white space that it strips, or 0 if no closing delimiter is there.
+  // `letter` is '%', '}' or '#'.
   [[nodiscard]] std::size_t closing(std::size_t at, char letter) const {
     const std::string_view text = std::string_view(source_).substr(at);
     const char mark[2] = {letter, '}'};
@@ -116,7 +118,8 @@ class Lexer {
     stop(ErrorCode::invalid_argument, line_, "the comment has no end '#}'");
   }
 
-  // If the tag at `at` starts with `word` ("raw" or "endraw"), returns the offset after the word and its white space; otherwise nullopt.
+  // If the tag at `at` starts with `word` ("raw" or "endraw"), returns the offset after the word and the white space that follows.
+  // Otherwise returns nullopt.
   [[nodiscard]] std::optional<std::size_t> tag_word(std::size_t at, std::string_view word) const {
     std::size_t next = at + 2 + (sign_at(at + 2) == '\0' ? 0 : 1);
     if (next > source_.size()) return std::nullopt;
@@ -227,7 +230,7 @@ class Lexer {
   std::vector<Token> tokens_;
 };
 
-// Replaces "\r\n" and "\r" by "\n", and removes one newline at the end.
+// Replaces "\r\n" and "\r" by "\n", and removes one newline at the end of the source.
 std::string normalize(std::string_view source) {
   std::string out;
   out.reserve(source.size());

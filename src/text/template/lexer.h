@@ -23,7 +23,7 @@ struct Token {
 // Returns the tokens; the last one is eof. Throws Failure.
 std::vector<Token> tokenize(std::string_view source);
 
-// Returns how an error message names the token: "end of statement block", "'+'".
+// Returns the name of the token for error messages, for example "end of statement block" or "'+'".
 std::string describe(const Token& token);
 
 }  // namespace quire::jinja

@@ -1,5 +1,5 @@
-// Reads numbers and strings of a template by Python's rules. The lexer calls it. It rejects what Python rejects, and also numbers that do
-// not fit 128 bits.
+// Reads numbers and strings of a template by Python's rules. Called by the lexer. Rejects what Python rejects, and also numbers that do not
+// fit 128 bits.
 #include "text/template/literal.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ int digit_value(char c) {
   return 99;
 }
 
-// Returns the length of (_?digit)* or, with `digit_first`, of digit(_?digit)* in this base.
+// Returns the length of the match of (_?digit)* in this base. With `digit_first`, matches digit(_?digit)*.
 std::size_t digits_length(std::string_view text, int base, bool digit_first) {
   std::size_t end = 0;
   if (digit_first && (text.empty() || digit_value(text[0]) >= base)) return 0;
@@ -38,7 +38,7 @@ std::size_t exponent_length(std::string_view text) {
   return digits == 0 ? 0 : sign + digits;
 }
 
-// Returns the length of a real number, or 0 if the text starts with an integer.
+// Returns the length of the real number at the start of `text`, or 0 if the text starts with an integer.
 std::size_t real_length(std::string_view text) {
   std::size_t end = digits_length(text, 10, true);
   std::size_t fraction = 0;
@@ -93,7 +93,7 @@ NumberLiteral read_number(std::string_view text, bool allow_real) {
     if (const std::size_t digits = digits_length(text.substr(2), base, false)) return read_integer(text, 2, digits + 2, base);
   }
   std::size_t bytes = digits_length(text, 10, true);
-  if (text[0] == '0') {  // "012" is not a number in Python: the number ends after the zeros
+  if (text[0] == '0') {  // "012" is invalid in Python: the number ends after the zeros
     bytes = 1;
     while (text.substr(bytes).starts_with('0') || text.substr(bytes).starts_with("_0")) bytes += text[bytes] == '_' ? 2 : 1;
   }
@@ -131,7 +131,7 @@ std::size_t hex_digits(char c) {
   return c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
 }
 
-// Reads the digits of \xhh, \uhhhh or \Uhhhhhhhh; `text` starts after the letter.
+// Returns the character of \xhh, \uhhhh or \Uhhhhhhhh; `text` starts after the letter.
 char32_t read_hex(std::string_view text, std::size_t digits, int line) {
   if (text.size() < digits) stop(ErrorCode::invalid_argument, line, "a string's escape is cut short");
   char32_t value = 0;
@@ -151,7 +151,7 @@ char32_t read_octal(std::string_view text, std::size_t& position) {
   return value;
 }
 
-// Resolves one escape. Moves `position` from the character after the backslash to the end of the escape.
+// Appends the character of one escape. Moves `position` from the character after the backslash to the end of the escape.
 void append_escape(std::string& out, std::string_view text, std::size_t& position, int line) {
   const char c = text[position];
   if (const char simple = simple_escape(c)) {

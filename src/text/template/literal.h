@@ -16,7 +16,7 @@ struct NumberLiteral {
 // have a fraction or an exponent.
 NumberLiteral read_number(std::string_view text, bool allow_real);
 
-// Resolves the escapes in a string literal, given without its quotes. Throws Failure.
+// Resolves the escapes in a string literal. `text` is the literal without quotes. Throws Failure.
 std::string unescape(std::string_view text, int line);
 
 }  // namespace quire::jinja

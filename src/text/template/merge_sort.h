@@ -1,5 +1,6 @@
 #pragma once
-// A stable sort. Unlike std::sort it stays in bounds if the order contradicts itself (NaN) or throws.
+// A stable sort that stays in bounds if `before` is inconsistent (NaN), which is undefined behaviour in std::sort. If `before` throws,
+// `elements` has unspecified values.
 #include <algorithm>
 #include <utility>
 #include <vector>

@@ -1,4 +1,4 @@
-// Implements methods of list, tuple and dict that do not change the container, and the global functions. They run on the render's thread.
+// Implements methods of list, tuple and dict that do not change the container, and the global functions. Runs on the render's thread.
 // Methods that would change a container are known by name and rejected, as in jinja2's immutable sandbox.
 #include <fmt/format.h>
 
@@ -69,7 +69,7 @@ constexpr Method kDictMethods[] = {
     {"get", get}, {"keys", view<ListKind::keys>}, {"values", view<ListKind::values>}, {"items", view<ListKind::items>}, {"copy", dict_copy},
 };
 
-constexpr std::int64_t kMaxRange = 100'000;  // the limit of jinja2's sandbox
+constexpr std::int64_t kMaxRange = 100'000;  // the same limit as in jinja2's sandbox
 
 Value range(Runtime& runtime, const Value&, const Arguments& arguments) {
   const Bound bound(runtime, "function 'range'", arguments, {"start", "stop", "step"});
@@ -87,7 +87,7 @@ Value range(Runtime& runtime, const Value&, const Arguments& arguments) {
   return runtime.list(std::move(out), ListKind::range);
 }
 
-// Implements dict() and namespace(): takes the entries of a mapping or a list of pairs, then the keyword arguments.
+// Implements dict() and namespace(): adds the entries of a mapping or a list of pairs, then the keyword arguments.
 Dict& gather(Runtime& runtime, const Arguments& arguments) {
   Dict& dict = runtime.new_dict();
   if (arguments.positional.size() > 1) runtime.fail("dict expected at most 1 argument");
@@ -121,8 +121,8 @@ Value raise(Runtime& runtime, const Value&, const Arguments& arguments) {
   stop(ErrorCode::invalid_argument, 0, runtime.str(bound.need(0)));
 }
 
-// Allows only conversions with the same meaning on all platforms, and no widths, so that the result stays short. Returns the format without
-// %z and %Z, because the time has no zone in Python either.
+// Returns the format without %z and %Z, because the time has no zone in Python either. Accepts only conversions that have the same meaning
+// on all platforms, and no widths, so that the result stays short.
 std::string checked_time_format(Runtime& runtime, std::string_view format) {
   std::string out;
   for (std::size_t i = 0; i < format.size(); ++i) {
@@ -153,8 +153,7 @@ Value strftime_now(Runtime& runtime, const Value&, const Arguments& arguments) {
   return runtime.text(std::move(out));
 }
 
-// cycler() and joiner() keep their state in namespaces, and methods are stored as values. Templates cannot access names that begin with
-// "__".
+// Names of attributes in which cycler() and joiner() store their state. Templates cannot access names that begin with "__".
 constexpr const char* kItems = "__items";
 constexpr const char* kPlace = "__place";
 
@@ -162,7 +161,7 @@ Value bound_method(Runtime& runtime, std::string_view name, const Value& self, F
   return runtime.callable({CallableKind::method, std::string(name), self, function, nullptr, nullptr});
 }
 
-// Moves the cycle to an item, modulo their number, and returns this item.
+// Moves the cycler to item `place` modulo the number of items, and returns this item.
 Value turn_to(const Value& self, std::size_t place) {
   auto& attributes = self.as<Namespace*>()->attributes;
   const std::vector<Value>& items = attributes.at(kItems).as<List*>()->elements;
@@ -194,7 +193,7 @@ Value make_cycler(Runtime& runtime, const Value&, const Arguments& arguments) {
   return cycle;
 }
 
-// Returns the separator, or an empty text on the first call.
+// Returns the joiner's separator, or an empty text on the first call.
 Value join_next(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const Bound bound(runtime, "a joiner", arguments, {});
   return std::exchange(self.as<Namespace*>()->attributes[kItems], self.as<Namespace*>()->attributes.at("sep"));

@@ -1,5 +1,5 @@
-// Implements methods of str that pad to a width or change the case of letters. They run on the render's thread. A template chooses the
-// widths, so they are charged before any text is produced.
+// Implements methods of str that pad to a width or change the case of letters. Runs on the render's thread. Templates choose widths, so
+// they are charged before any text is produced.
 #include <string>
 #include <utility>
 
@@ -43,7 +43,7 @@ std::string swap_case(std::string_view text) {
   return out;
 }
 
-// Folds case: "ss" for U+00DF and U+1E9E, the letters of Latin scripts without a one-character folding, and lower case for the rest.
+// Implements str.casefold approximately: U+00DF and U+1E9E become "ss", and all other characters become lower case.
 std::string case_fold(std::string_view text) {
   std::string out;
   for (std::size_t position = 0; position < text.size();) {

@@ -1,4 +1,4 @@
-// Implements methods of str that split a text. They run on the render's thread; the parts are copied and charged.
+// Implements methods of str that split a text. Runs on the render's thread. The parts are copied, and the copies are charged.
 #include <algorithm>
 
 #include "text/template/builtin.h"

@@ -1,4 +1,4 @@
-// Implements methods of str. They run on the render's thread and charge its budget for the text they produce. Characters are code points,
+// Implements methods of str. Runs on the render's thread, and charges its budget for the text that it produces. Characters are code points,
 // as in Python.
 #include <fmt/format.h>
 
@@ -25,8 +25,8 @@ Value mapped(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return runtime.text(mapping(self.text()), self.is_markup());
 }
 
-// Narrows `text` to text[start:end] for startswith, find and count, and sets `offset` to its first byte. Returns false if start is after
-// end.
+// Narrows `text` to text[start:end] for startswith, find and count, and sets `offset` to the first byte of the result. Returns false if
+// start is after end.
 bool narrow(Runtime& runtime, const Bound& bound, std::string_view& text, std::size_t& offset) {
   if (bound.get(1) == nullptr && bound.get(2) == nullptr) return true;
   const auto size = static_cast<std::int64_t>(count_code_points(text));

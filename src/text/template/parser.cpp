@@ -1,5 +1,5 @@
-// Parses statements to a tree, by recursive descent over jinja2's grammar with a bounded depth. ChatTemplate::parse() calls it once per
-// template. It rejects what the evaluator does not support, with the line, so that renders do not fail in the middle of a conversation.
+// Parses statements to a tree, by recursive descent over jinja2's grammar with limited depth. ChatTemplate::parse() calls it once per
+// template. Rejects what the evaluator does not support, with the line, so that renders do not fail in the middle of a conversation.
 #include "text/template/parser.h"
 
 #include <fmt/format.h>
@@ -38,8 +38,8 @@ class Parser : public ExpressionParser {
     return current().type == TokenType::name && std::find(ends.begin(), ends.end(), current().text) != ends.end();
   }
 
-  // Parses statements up to one of `ends` and leaves the stream at that name. The last one closes the tag of `open_line`. Without `ends`,
-  // parses up to the end of the template.
+  // Parses statements up to a tag whose name is in `ends`, and leaves the stream at that name. If the template ends first, the error names
+  // the last name in `ends` and the line of the opening tag. Without `ends`, parses up to the end of the template.
   Body parse_body(EndNames ends, int open_line) {
     if (++statement_depth_ > kMaxTreeDepth) stop(ErrorCode::too_large, current().line, "the template's tags are nested too deeply");
     Body body;
@@ -61,7 +61,7 @@ class Parser : public ExpressionParser {
     return body;
   }
 
-  // Parses the body of a tag that has one closing name, including this name.
+  // Parses the body of a tag that has one closing name. Also consumes this name.
   Body parse_block(std::string_view end, int line) {
     expect(TokenType::block_end);
     Body body = parse_body({end}, line);
@@ -118,7 +118,7 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  // Parses an `if` and its chain of `elif`. The chain is a loop in the parser but nested in the tree.
+  // Parses an `if` with its `elif` tags. The tags are parsed in a loop; in the tree, each `elif` is nested in the one before it.
   StmtPtr parse_if() {
     StmtPtr root = make(StmtKind::if_else);
     Stmt* node = root.get();
@@ -178,7 +178,8 @@ class Parser : public ExpressionParser {
     expect_op(")");
   }
 
-  // Parses a macro's body. Enclosing loops are not visible in it. The special names it reads decide which extra arguments it accepts.
+  // Parses a macro's body. `break` and `continue` in the body cannot refer to loops outside it. The special names that the body reads
+  // decide which extra arguments the macro accepts.
   void parse_macro_body(Stmt& node, std::string_view end) {
     std::vector<std::string> outside;
     std::swap(outside, names_read_);
@@ -251,8 +252,8 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  // Parses {% block name %}. A chat template has no child templates, so a block writes its body. The body sees only names of the template's
-  // scope, unless it is `scoped`.
+  // Parses {% block name %}. A chat template has no child templates, so a block only writes its body. The body sees only the names in the
+  // template's scope, unless the block is `scoped`.
   StmtPtr parse_named_block() {
     auto node = make(StmtKind::block);
     take();

@@ -1,5 +1,5 @@
 #pragma once
-// Parses tokens to a tree, by jinja2's grammar. It rejects what the evaluator does not support, if the source shows it.
+// Parses tokens to a tree, by jinja2's grammar. Rejects what the evaluator does not support, if this can be seen in the source.
 #include <string_view>
 
 #include "text/template/ast.h"
@@ -18,11 +18,11 @@ class ExpressionParser {
  protected:
   enum class Conditions : bool { no, yes };
 
-  // The stream ends with an eof token. take() returns it again and again, so looking ahead needs no check.
+  // Returns the current token. The stream ends with an eof token, which take() returns repeatedly, so callers need no check for the end.
   [[nodiscard]] const Token& current() const { return tokens_[position_]; }
   [[nodiscard]] const Token& ahead() const { return tokens_[std::min(position_ + 1, tokens_.size() - 1)]; }
   const Token& take();
-  // Takes the current token and returns true if it is this one.
+  // Returns whether the current token is this one. If it is, consumes the token.
   bool skip_op(std::string_view op);
   bool skip_name(std::string_view name);
   void expect_op(std::string_view op);
@@ -34,31 +34,32 @@ class ExpressionParser {
   [[noreturn]] void fail_unexpected() const;
 
   ExprPtr parse_expression();
-  // Parses one expression, or a tuple without parentheses. The end of the tag or a closing parenthesis ends it.
+  // Parses one expression, or a tuple without parentheses, up to the end of the tag or a closing parenthesis.
   ExprPtr parse_tuple(Conditions conditions, bool parenthesized = false);
   // Parses the target of set, for or with.
   ExprPtr parse_target(bool with_namespace);
-  // Parses one or more `|filter`, for {% filter %} and {% set x | filter %}. With `inline_start` the first `|` is omitted.
+  // Parses one or more `|filter`, for {% filter %} and {% set x | filter %}. With `inline_start`, there is no "|" before the first filter.
   ExprPtr parse_filters(ExprPtr node, bool inline_start);
   ExprPtr parse_call(ExprPtr callee);
-  // Filters and tests that this build does not have. As in jinja2, an unknown one is an error of the template unless a condition may skip
-  // its evaluation. truncate_unknown() keeps the first `count` entries; the dropped ones fail only in a render that evaluates them.
+  // Filters and tests that this build does not have. As in jinja2, an unknown name is an error of the template, unless a condition may skip
+  // its evaluation. truncate_unknown() removes all entries after the first `count`; the removed ones fail only in a render that evaluates
+  // them.
   struct UnknownName {
     int line = 0;
     std::string message;
   };
   std::vector<UnknownName> unknown_names_;
   void truncate_unknown(std::size_t count) { unknown_names_.resize(count); }
-  // Names read since the current macro body began; they decide whether it takes varargs, kwargs and caller.
+  // Names that were read since the current macro's body began. They decide whether the macro accepts varargs, kwargs and caller.
   std::vector<std::string> names_read_;
 
  private:
   class Nesting;
-  // Creates a node at the current line. If the node has parts, finish() must follow.
+  // Creates a node at the current line. If the node has children, finish() must be called afterwards.
   ExprPtr make(ExprKind kind, std::string name = {});
   ExprPtr finish(ExprPtr node) const;
   ExprPtr with_child(ExprKind kind, ExprPtr child, std::string name = {});
-  // One function per precedence, from the weakest operator to the strongest. Each calls the next one for its operands.
+  // One function per precedence, from the weakest operator to the strongest. Each function calls the next one for its operands.
   ExprPtr parse_condition();
   ExprPtr parse_or();
   ExprPtr parse_and();

@@ -1,5 +1,5 @@
-// Parses operators, from `x if y else z` to unary minus. Part of the parser (parser.h), called once per template. Precedence is jinja2's,
-// which differs from Python's in places. Depth is bounded, because templates are not trusted.
+// Parses operators, from `x if y else z` to unary minus. Part of the parser (parser.h), called once per template. The precedence is
+// jinja2's, which differs from Python's in places. The depth is limited, because templates are not trusted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace quire::jinja {
 
-// Bounds the parser's recursion, which brackets and unary operators cause.
+// Limits the parser's recursion, which brackets and unary operators cause.
 class ExpressionParser::Nesting {
  public:
   explicit Nesting(ExpressionParser& parser) : parser_(parser) {
@@ -81,7 +81,7 @@ ExprPtr ExpressionParser::with_child(ExprKind kind, ExprPtr child, std::string n
   return node;
 }
 
-// Computes the depth of `node` from its parts and checks it. Long chains (a + b + c ...) are deep on the left.
+// Computes the depth of `node` from its children and checks it. Long chains (a + b + c ...) are deep on the left.
 ExprPtr ExpressionParser::finish(ExprPtr node) const {
   int depth = 0;
   const auto see = [&](const ExprPtr& part) { depth = part ? std::max(depth, part->depth) : depth; };
@@ -166,7 +166,7 @@ ExprPtr ExpressionParser::parse_compare() {
   if (!parse_comparison(node)) return node;
   while (parse_comparison(node)) {
   }
-  node->value = Value(true);  // closes the chain: a comparison in parentheses is no part of the chain around it
+  node->value = Value(true);  // marks the end of the chain: a comparison in parentheses is not part of the outer chain
   return finish(std::move(node));
 }
 

@@ -1,5 +1,5 @@
-// Parses literals, names, subscripts, calls, filters and tests. Part of the parser (parser.h), called once per template. Unknown filters
-// and tests are recorded with their line.
+// Parses literals, names, subscripts, calls, filters and tests. Part of the parser (parser.h), called once per template. Records unknown
+// filters and tests with their line.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Implements functions of Python's str that several filters and methods share. They run on the render's thread. A function that creates a
-// text charges the render's budget through the runtime.
+// Implements functions of Python's str that several filters and methods share. Runs on the render's thread. A function that creates a text
+// charges the render's budget through the runtime.
 #include "text/template/python_text.h"
 
 #include <fmt/format.h>

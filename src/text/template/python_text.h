@@ -1,5 +1,5 @@
 #pragma once
-// Functions of Python's str that filters and methods share.
+// Declares functions of Python's str that filters and methods share.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace quire::jinja {
 
-// Implements str.strip(chars), or one side of it. If `chars` is null or None, strips white space.
+// Implements str.strip(chars); `left` and `right` select the sides. If `chars` is null or None, strips white space.
 std::string_view strip(std::string_view text, const Value* chars, Runtime& runtime, bool left, bool right);
-// Implements str.replace; a negative count replaces all.
+// Implements str.replace. A negative count replaces all occurrences.
 Value replace_text(Runtime& runtime, std::string_view text, std::string_view from, std::string_view to, std::int64_t count,
                    bool markup = false);
 // Implements str.splitlines; returns views into `text`.

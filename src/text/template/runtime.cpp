@@ -1,5 +1,5 @@
-// Owns the values of one render and counts its steps, bytes and depth. It runs on the render's thread; all objects die with the render. The
-// operations are Python's. Each operation that a template can repeat charges the budget first.
+// Owns the values of one render and counts its steps, bytes and depth. Runs on the render's thread. All objects are destroyed with the
+// render. Operations behave as in Python. Each operation that a template can repeat charges the budget first.
 #include "text/template/runtime.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ Dict& Runtime::new_dict() {
 }
 
 void Runtime::set(Dict& dict, const Value& key, const Value& value) {
-  // An entry, and its key's spelling in the index.
+  // Counts an entry and the key's spelling in the index.
   allocate(2 * sizeof(Value) + sizeof(std::string) + key_size(key));
   charge_key(key);
   if (!dict.set(key, value)) fail(fmt::format("unhashable type: '{}'", type_name(key)));
@@ -123,7 +123,8 @@ Value Runtime::missing(const Value& object, std::string_view name) const {
   return make_undefined(fmt::format("'{} object' has no attribute '{}'", type_name(object), name));
 }
 
-// Looks up an attribute that Python's getattr finds on the type itself, if the sandbox allows it. `found` says whether it exists.
+// Looks up an attribute that Python's getattr finds on the type itself, if the sandbox allows it. Sets `found` to whether the attribute
+// exists.
 Value Runtime::python_attribute(const Value& object, std::string_view name, bool& found) {
   found = true;
   const bool is_private =
@@ -213,7 +214,7 @@ Value Runtime::path(const Value& object, const Value& path, const Value* fallbac
 
 namespace {
 
-// Computes one bound of Python's slice.indices.
+// Computes one bound of Python's slice.indices().
 Int clamp(const Value& given, Int fallback, Int size, bool backward) {
   if (given.is<None>()) return fallback;
   Int index = given.integer();

@@ -1,7 +1,7 @@
 #pragma once
-// Holds the objects and the budget of one render, and implements Python's operations on values. All functions may throw Failure. One
-// runtime serves one render, on one thread; its values die with it. Templates come with models and are not trusted: work that a template
-// can repeat is charged before it is done.
+// Owns the objects and the budget of one render, and implements Python's operations on values. All functions may throw Failure. A runtime
+// serves one render, on one thread, and destroys its values with itself. Templates come with models and are not trusted, so work that a
+// template can repeat is charged before it is done.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,17 +26,17 @@ class Runtime {
   [[noreturn]] void fail(std::string message) const { stop(ErrorCode::invalid_argument, line_, std::move(message)); }
   [[noreturn]] void unsupported(const std::string& what) const { stop(ErrorCode::unsupported, line_, what + " is not supported"); }
 
-  // Charges work before it is done.
+  // Charges steps before they are executed.
   void charge(std::uint64_t steps);
   // Charges a text of this size, which must also be within the output limit.
   void charge_text(std::uint64_t bytes);
 
-  // Counts memory that stays until the end of the render.
+  // Counts memory that is not freed before the end of the render.
   void allocate(std::uint64_t bytes);
   // Charges the hashing of a key.
   void charge_key(const Value& key);
 
-  // These functions charge for the objects that they create or extend.
+  // Create objects and charge for them.
   Value text(std::string content, bool markup = false);
   Value list(std::vector<Value> elements, ListKind kind = ListKind::list);
   Dict& new_dict();
@@ -44,7 +44,7 @@ class Runtime {
   Value callable(Callable callable);
   Value new_namespace();
 
-  // Returns the elements that a for loop visits; empties a generator. Fails if `value` is not iterable.
+  // Returns the elements that a for loop visits. Empties a generator. Fails if `value` is not iterable.
   std::vector<Value> iterate(const Value& value);
   // Implements len().
   std::int64_t length(const Value& value);
@@ -52,15 +52,15 @@ class Runtime {
   // Implement str() and repr().
   std::string str(const Value& value);
   std::string repr(const Value& value);
-  // Like str(), but does not copy a text. `buffer` may hold the result.
+  // Returns the same text as str(), but without copying if `value` is a text. The result may refer to `buffer`.
   std::string_view str_view(const Value& value, std::string& buffer);
 
   // Implement jinja2's environment.getattr and environment.getitem.
   Value attribute(const Value& object, std::string_view name);
   Value item(const Value& object, const Value& key);
-  // Resolves a path like "a.b.0" as map, sort and selectattr do. `fallback`, unless it is null or None, replaces each missing part.
+  // Resolves a path like "a.b.0" as map, sort and selectattr do. If `fallback` is neither null nor None, it replaces each missing part.
   Value path(const Value& object, const Value& path, const Value* fallback = nullptr);
-  // Implements getattr() alone, which does not find a dict's keys.
+  // Implements getattr(), which does not find a dict's keys.
   Value own_attribute(const Value& object, std::string_view name);
   Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);
 
@@ -73,7 +73,7 @@ class Runtime {
   // Fails if the value is undefined.
   void require_defined(const Value& value) const;
 
-  // Calls a method or a global function, which needs no evaluator.
+  // Calls a method or a global function. These calls do not need the evaluator.
   Value call_function(const Callable& callable, const Arguments& arguments);
 
  private:
@@ -96,15 +96,15 @@ class Runtime {
   Arena arena_;
   int line_ = 0;
   int nesting_ = 0;  // current depth of nested values, in repr, == and <
-  // Work done so far, and bytes of all texts and lists created, including freed ones. Both only grow, because the limits apply to the whole
-  // render.
+  // Steps so far, and bytes of all texts and lists that were created, including freed ones. Both only grow, because the limits apply to the
+  // whole render.
   std::uint64_t steps_ = 0;
   std::uint64_t allocated_bytes_ = 0;
 };
 
-// Implements the printf-style operator: `format % argument`.
+// Implements Python's printf-style operator: `format % argument`.
 std::string format_percent(Runtime& runtime, std::string_view format, const Value& argument);
-// Implements repr() of a float: the shortest digits that read back as the same number, in Python's layout.
+// Implements repr() of a float: the shortest digits that parse to the same number, in Python's layout.
 std::string float_repr(double number);
 std::string text_repr(std::string_view text);
 

@@ -1,12 +1,12 @@
 #pragma once
-// Bounds the recursion over nested values.
+// Limits the recursion over nested values.
 #include "text/template/runtime.h"
 
 namespace quire::jinja {
 
 class Runtime::Nesting {
  public:
-  // Walks over a value recurse, and a template decides how deep its values are.
+  // Maximum depth. Functions recurse over nested values, and a template chooses how deeply values are nested.
   static constexpr int kMaxDepth = 128;
 
   explicit Nesting(Runtime& runtime) : runtime_(runtime) {

@@ -1,5 +1,5 @@
-// Implements ==, <, in and arithmetic as Python does, on the render's thread. Comparisons of containers visit all elements, so they are
-// charged and their nesting is bounded. If Python raises a TypeError, the operation fails and the error names both types.
+// Implements ==, <, in and arithmetic as Python does, on the render's thread. Comparisons of containers visit all elements, so they charge
+// the budget and limit the nesting. If Python raises a TypeError, the operation fails and the error names both types.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ bool Runtime::equal(const Value& a, const Value& b) {
   }
   if (a.is<Namespace*>()) return a.as<Namespace*>() == b.as<Namespace*>();
   if (a.is<Callable*>()) return a.as<Callable*>() == b.as<Callable*>();
-  return true;  // None, Undefined
+  return true;  // None equals None, and Undefined equals Undefined
 }
 
 bool Runtime::less_elements(const List& a, const List& b, std::string_view op) {

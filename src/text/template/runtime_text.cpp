@@ -1,5 +1,5 @@
-// Implements str() and repr() as Python does, on the render's thread. Their output becomes part of prompts, so every character must equal
-// Python's: floats, quotes, escapes.
+// Implements str() and repr() as Python does, on the render's thread. The results become part of prompts, so every character must equal
+// Python's, for example in floats, quotes and escapes.
 #include <fmt/format.h>
 
 #include <array>

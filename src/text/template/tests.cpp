@@ -1,5 +1,5 @@
-// Implements the tests that follow `is` in an expression. They run on the render's thread. A test returns a bool and changes nothing,
-// except that a test that searches a generator consumes its elements, as in jinja2.
+// Implements the tests that follow `is` in an expression. Runs on the render's thread. A test returns a bool and changes nothing, except
+// that a test that searches a generator consumes the generator's elements, as in jinja2.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Predicate = bool (*)(const Value& value);
 
-// Wraps a test that takes no arguments.
+// Wraps a test without arguments.
 template <Predicate predicate>
 Value plain(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "a test", arguments, {});
@@ -115,7 +115,7 @@ Value same_as(Runtime& runtime, const Value& value, const Arguments& arguments) 
   if (value.data.index() != other.data.index()) return Value(false);
   if (value.is<List*>()) return Value(value.as<List*>() == other.as<List*>());
   if (value.is<Dict*>()) return Value(value.as<Dict*>() == other.as<Dict*>());
-  // Python has one object for each short text and small number. For other values a template cannot rely on identity.
+  // Compares other types by value, because a template cannot rely on identity: Python shares objects for short texts and small numbers.
   return Value(runtime.equal(value, other));
 }
 

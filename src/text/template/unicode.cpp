@@ -1,4 +1,4 @@
-// Classifies characters as Python does, with utf8proc. The functions are pure; filters and methods call them.
+// Classifies characters as Python does, with utf8proc. All functions are pure. Called by filters and methods.
 #include "text/template/unicode.h"
 
 #include <utf8proc.h>
@@ -88,7 +88,8 @@ bool is_decimal(char32_t c) {
   return category_of(c) == UTF8PROC_CATEGORY_ND;
 }
 
-// Superscripts, subscripts and circled digits count; fractions and Roman numerals do not.
+// Returns whether str.isdigit accepts `c`: decimal digits, superscripts, subscripts and circled digits, but not fractions and Roman
+// numerals.
 bool is_digit(char32_t c) {
   const auto within = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
   return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || within(0x2074, 0x2079) || within(0x2080, 0x2089) ||

@@ -1,5 +1,6 @@
 #pragma once
-// Handles text as Python does: as a sequence of code points, stored as UTF-8. A byte that is not valid UTF-8 counts as one character.
+// Functions for texts as in Python: a text is a sequence of code points, stored as UTF-8. A byte that is not valid UTF-8 counts as one
+// character.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,7 +19,8 @@ std::size_t byte_offset(std::string_view text, std::size_t index);
 bool is_space(char32_t code_point);
 bool is_printable(char32_t code_point);
 bool is_cased(char32_t code_point);
-// Implement str.isalpha, isdecimal, isdigit and isnumeric for one character. Numerals that are letters (CJK) do not count as numeric.
+// Implement str.isalpha, isdecimal, isdigit and isnumeric for one character. Unlike in Python, numerals that are letters (CJK) are not
+// numeric.
 bool is_alpha(char32_t code_point);
 bool is_decimal(char32_t code_point);
 bool is_digit(char32_t code_point);
@@ -27,11 +29,11 @@ char32_t to_upper(char32_t code_point);
 char32_t to_title(char32_t code_point);
 char32_t to_lower(char32_t code_point);
 
-// Implement str.lstrip() and str.rstrip() without arguments: they strip Unicode white space.
+// Implement str.lstrip() and str.rstrip() without arguments, which strip Unicode white space.
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 
-// Map the case of each character to one character: unlike in Python, "ß" stays unchanged.
+// Convert the case of each character to a single character. Unlike in Python, "ß" is therefore not changed.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 

@@ -1,4 +1,4 @@
-// Creates, compares and hashes template values. Values are cheap to copy; containers belong to the arena of one render.
+// Creates, compares and hashes template values. Values are cheap to copy; the arena of one render owns containers.
 #include "text/template/value.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace quire::jinja {
 namespace {
 
-constexpr std::size_t kMinIndexedEntries = 8;  // in entries; for smaller dicts a scan is cheaper
+constexpr std::size_t kMinIndexedEntries = 8;  // a scan of a smaller dict is cheaper than an index
 constexpr std::uint64_t kMaxKeyBytes = 64 << 10;
 constexpr std::uint32_t kMaxKeyDepth = 64;
 
@@ -65,11 +65,11 @@ std::uint64_t key_size(const Value& value) {
 }
 
 List make_tuple(std::vector<Value> elements) {
-  constexpr std::uint64_t kPrefixBytes = 12;  // the size of an element and a colon
+  constexpr std::uint64_t kPrefixBytes = 12;  // bytes for the size of an element and a colon
   List made{.kind = ListKind::tuple, .elements = std::move(elements), .key_bytes = 1, .key_depth = 1};
   for (const Value& element : made.elements) {
     const List* inner = tuple_of(element);
-    // Saturated: a tuple may contain another one many times.
+    // Limits the sum, because a tuple may contain another tuple many times.
     made.key_bytes = std::min(made.key_bytes + kPrefixBytes + (inner == nullptr ? key_size(element) : inner->key_bytes), kMaxKeyBytes + 1);
     if (inner != nullptr) made.key_depth = std::max(made.key_depth, inner->key_depth + 1);
   }

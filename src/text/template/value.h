@@ -1,6 +1,6 @@
 #pragma once
-// The values of Python that templates use. A Value is cheap to copy. Lists, dicts, namespaces and callables belong to the Arena of one
-// render and die with it, so cycles through namespaces cannot leak.
+// The Python values that templates use. A Value is cheap to copy. Lists, dicts, namespaces and callables belong to the Arena of one render
+// and are destroyed with it, so reference cycles cannot leak.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -13,11 +13,11 @@
 
 namespace quire::jinja {
 
-// It is wide enough for every 64-bit JSON number. Unlike in Python, overflow is an error.
+// Wide enough for every 64-bit JSON number. Unlike in Python, overflow is an error.
 __extension__ using Int = __int128;
 
 struct Undefined {
-  std::shared_ptr<const std::string> why;  // the error that an operation on it reports
+  std::shared_ptr<const std::string> why;  // the error of operations on the value
 };
 
 struct None {};
@@ -32,7 +32,7 @@ struct Dict;
 struct Namespace;
 struct Callable;
 
-// A value contains numbers themselves, shares the immutable bytes of texts, and points to objects in the Arena.
+// Contains numbers by value, shares the immutable bytes of texts, and points to objects in the Arena.
 struct Value {
   std::variant<Undefined, None, bool, Int, double, Text, List*, Dict*, Namespace*, Callable*> data;
 
@@ -52,7 +52,7 @@ struct Value {
   [[nodiscard]] bool is_text() const { return is<Text>(); }
   [[nodiscard]] std::string_view text() const { return *as<Text>().text; }
   [[nodiscard]] bool is_markup() const { return is_text() && as<Text>().markup; }
-  // bool counts as an integer, as in Python.
+  // Returns whether the value is an integer. As in Python, a bool is one.
   [[nodiscard]] bool is_int() const { return is<Int>() || is<bool>(); }
   [[nodiscard]] Int integer() const { return is<bool>() ? Int{as<bool>() ? 1 : 0} : as<Int>(); }
   [[nodiscard]] bool is_number() const { return is_int() || is<double>(); }
@@ -62,24 +62,24 @@ struct Value {
 Value make_text(std::string text, bool markup = false);
 Value make_undefined(std::string why);
 
-// Kinds of iterables. Reading a generator empties it. The views (keys, values, items) have a length but no index.
+// Kinds of iterables. Reading a generator empties it. The views of a dict (keys, values, items) have a length but no index.
 enum class ListKind : std::uint8_t { list, tuple, generator, range, keys, values, items };
 
 struct List {
   ListKind kind = ListKind::list;
   std::vector<Value> elements;
-  // Size of a tuple's spelling as a key, in bytes, and depth of the tuples in it (see hash_key).
+  // Size in bytes of a tuple's spelling as a key, and depth of nested tuples (see hash_key).
   std::uint64_t key_bytes = 0;
   std::uint32_t key_depth = 0;
-  bool is_group = false;  // a pair of groupby: its elements are also the attributes grouper and list
+  bool is_group = false;  // a pair of groupby, whose elements can also be read as the attributes grouper and list
 };
 
 List make_tuple(std::vector<Value> elements);
 
-// Keeps the order of insertion. A key is text, a number, None, or a tuple of these.
+// Keeps the order of insertion. A key is a text, a number, None, or a tuple of keys.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<std::string, std::size_t> index;  // by the key's canonical spelling; empty while the dict is small
+  std::unordered_map<std::string, std::size_t> index;  // by hash_key(); empty as long as the dict is small
 
   [[nodiscard]] const Value* find(const Value& key) const;
   [[nodiscard]] const Value* find(std::string_view key) const;
@@ -87,7 +87,7 @@ struct Dict {
   bool set(const Value& key, const Value& value);
 };
 
-// The object of namespace(). Only its attributes can be set by a template, also inside loops.
+// The object that namespace() returns. A template can set attributes only of namespaces, also inside loops.
 struct Namespace {
   std::unordered_map<std::string, Value> attributes;
 };
@@ -108,13 +108,13 @@ struct Callable {
   void* scope = nullptr;       // macro: the scope of its definition
 };
 
-// Evaluated arguments of a call, not yet bound to parameters.
+// The evaluated arguments of a call, before they are bound to parameters.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Owns the objects of one render. Their addresses are stable.
+// Owns the objects of one render. The addresses of objects are stable.
 struct Arena {
   std::deque<List> lists;
   std::deque<Dict> dicts;
@@ -125,12 +125,12 @@ struct Arena {
 bool truth(const Value& value);
 // Returns the type's name as in jinja2's messages: "str", "list", "dict", "NoneType".
 std::string_view type_name(const Value& value);
-// Returns whether `in`, for and list() accept the value.
+// Returns whether `in`, `for` and list() accept the value.
 bool is_iterable(const Value& value);
-// Returns a key's canonical spelling (1, 1.0 and True are one key), or an empty text if it cannot be hashed. A tuple cannot if its spelling
-// is longer than 64 KiB or its depth more than 64, because hashing one is recursive.
+// Returns a key's canonical spelling (1, 1.0 and True are the same key), or an empty text if the key cannot be hashed. A tuple cannot be
+// hashed if its spelling is longer than 64 KiB or its depth is more than 64, because hashing tuples is recursive.
 std::string hash_key(const Value& value);
-// Returns an upper bound of the spelling's size.
+// Returns an upper bound of the length of hash_key()'s result.
 std::uint64_t key_size(const Value& value);
 
 }  // namespace quire::jinja

@@ -7,7 +7,7 @@
 namespace quire::jinja {
 namespace {
 
-// Returns whether textwrap treats `c` as white space. It considers only ASCII.
+// Returns whether textwrap treats `c` as white space. textwrap considers only ASCII.
 bool is_blank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -18,7 +18,7 @@ bool is_letter_at(std::string_view text, std::size_t at) {
   return c == '_' || is_alpha(c);
 }
 
-// Returns whether a word may break after the hyphen at `at`: two letters come before it and one letter after it.
+// Returns whether a word may break after the hyphen at `at`: two letters precede the hyphen and one letter follows.
 bool breaks_after(std::string_view text, std::size_t at) {
   if (text[at] != '-' || at < 2 || !is_letter_at(text, at + 1)) return false;
   std::size_t last = at - 1;
@@ -29,7 +29,7 @@ bool breaks_after(std::string_view text, std::size_t at) {
   return is_letter_at(text, before);
 }
 
-// Returns the words and the white space between them.
+// Splits the line into words and the white space between them.
 std::vector<std::string_view> chunks_of(std::string_view line, bool breaks_hyphens) {
   std::vector<std::string_view> chunks;
   for (std::size_t begin = 0; begin < line.size();) {
@@ -45,7 +45,7 @@ std::vector<std::string_view> chunks_of(std::string_view line, bool breaks_hyphe
   return chunks;
 }
 
-// Returns how many bytes of a word that is longer than a row fit into `room` characters, up to a hyphen if words may break there.
+// Returns the number of bytes of a long word that fit into `room` characters. If words may break at hyphens, ends the part after a hyphen.
 std::size_t part_of(std::string_view word, std::size_t room, const WrapOptions& options) {
   const std::size_t bytes = byte_offset(word, room);
   if (!options.breaks_hyphens) return bytes;
@@ -60,7 +60,7 @@ std::size_t part_of(std::string_view word, std::size_t room, const WrapOptions& 
 std::vector<std::string> wrap_words(std::string_view line, std::size_t width, const WrapOptions& options) {
   std::vector<std::string_view> chunks = chunks_of(line, options.breaks_hyphens);
   std::reverse(chunks.begin(), chunks.end());  // the next chunk is at the back
-  // Reads at most `room` characters, because a chunk may be the whole text.
+  // Counts at most `room` characters, because a chunk may be the whole text.
   const auto fits = [](std::string_view chunk, std::size_t room) { return byte_offset(chunk, room) == chunk.size(); };
   std::vector<std::string> lines;
   while (!chunks.empty()) {
@@ -73,7 +73,7 @@ std::vector<std::string> wrap_words(std::string_view line, std::size_t width, co
     }
     if (!chunks.empty() && !fits(chunks.back(), width)) {
       if (options.breaks_long) {
-        // Without room the part is empty. Like in textwrap, it then keeps the blanks before it.
+        // If there is no room, the part is empty. As in textwrap, the row then keeps its trailing blanks.
         row.push_back(chunks.back().substr(0, part_of(chunks.back(), width - size, options)));
         chunks.back().remove_prefix(row.back().size());
       } else if (row.empty()) {

@@ -14,20 +14,20 @@ struct AnswerPart {
     content,
     reasoning,
     call,           // a call begins; `text` is the tool's name
-    arguments,      // the next part of a call's arguments; all parts together are the JSON text of an object
+    arguments,      // the next piece of a call's arguments; all pieces together are the JSON text of an object
     call_end,       // the arguments are complete
-    call_broken,    // the text is not a call after all; it follows as content
-    call_truncated  // the answer was cut off within the call; nothing follows
+    call_broken,    // the call is invalid; its text follows as content
+    call_truncated  // the answer was cut off within the call, so no further part of the call follows
   };
   Kind kind = Kind::content;
-  std::uint32_t call = 0;  // for calls: their number, from 0
+  std::uint32_t call = 0;  // for calls: the number of the call, from 0
   std::string text;
   std::size_t begin = 0, end = 0;  // for content: its byte range in the answer's text
 
   friend bool operator==(const AnswerPart&, const AnswerPart&) = default;
 };
 
-// Collects parts in order. Joins neighbours of one kind, but not content with other text in between.
+// Collects parts in order. Joins adjacent parts of one kind, except content between which the answer has other text.
 class AnswerParts {
  public:
   void add(AnswerPart::Kind kind, std::string_view text, std::uint32_t call = 0) {
@@ -51,7 +51,7 @@ class AnswerParts {
   std::vector<AnswerPart> parts_;
 };
 
-// Receives the calls that readers find. Numbers the calls as they begin, and drops calls after the first `max_calls`.
+// Receives the calls that readers find. Numbers the calls in the order in which they begin, and drops calls after the first `max_calls`.
 class CallWriter {
  public:
   CallWriter(AnswerParts& parts, std::uint32_t max_calls) : parts_(&parts), max_calls_(max_calls) {}
@@ -72,17 +72,17 @@ class CallWriter {
     ++num_ended_;
     parts_->add(AnswerPart::Kind::call_end, {}, num_begun_ - 1);
   }
-  // Reports that the open call, if there is one, is not a call after all.
+  // Marks the open call, if there is one, as invalid.
   void reject_call() { leave(AnswerPart::Kind::call_broken); }
-  // Leaves the open call incomplete, because the answer was cut off.
+  // Marks the open call as incomplete, because the answer was cut off.
   void cut() { leave(AnswerPart::Kind::call_truncated); }
   [[nodiscard]] bool is_open() const { return is_open_; }
   // Returns whether the latest call is dropped and has not ended yet.
   [[nodiscard]] bool is_dropping() const { return is_dropping_; }
-  // Return how many calls have begun and how many have ended, including dropped calls.
+  // Return the numbers of calls that have begun and that have ended, including dropped calls.
   [[nodiscard]] std::uint32_t num_seen() const { return num_seen_; }
   [[nodiscard]] std::uint32_t num_read() const { return num_read_; }
-  // Returns how many calls have ended, without dropped calls.
+  // Returns the number of calls that have ended, without dropped calls.
   [[nodiscard]] std::uint32_t num_ended() const { return num_ended_; }
 
  private:

@@ -1,6 +1,6 @@
-// Builds the grammar rules for arguments that are not JSON (Python literals, tags) from the tools' schemas. call_grammar.cpp calls it when
-// a request with tools arrives; the functions are pure. Clients choose the schemas: rules stop growing at kMaxRuleBytes, and a schema that
-// cannot be expressed becomes a wider rule unless the tool is strict.
+// Builds the grammar rules for arguments that are not JSON (Python literals, tags) from the tools' schemas. Called by call_grammar.cpp when
+// a request with tools arrives. All functions are pure. Clients choose the schemas, so rules stop growing at kMaxRuleBytes. If a schema
+// cannot be expressed and the tool is not strict, its rule accepts more values.
 #include "text/tool_calls/argument_rules.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace json = boost::json;
 
 namespace {
 
-// A string in quotes of either kind, with the escapes of Python and JSON.
+// A rule body for a string in single or double quotes, with the escapes of Python and JSON.
 constexpr std::string_view kPythonText =
     R"_(/'([^'\\]|\\(['"\\\/abfnrtv0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*'/ | )_"
     R"_(/"([^"\\]|\\(['"\\\/abfnrtv0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*"/)_";
@@ -59,7 +59,7 @@ bool is_of_type(const Property& property, std::string_view type) {
   return said != nullptr && said->is_string() && said->get_string() == type && !schema.contains("enum") && !schema.contains("const");
 }
 
-// Returns whether a schema allows any value of `type`, alone or as one of several types.
+// Returns whether the schema allows every value of `type`, as its only type or as one of several.
 bool allows_any(const json::value& schema, std::string_view type) {
   static constexpr std::string_view kWords[] = {"type", "description", "title", "default", "examples", "anyOf"};
   if (!schema.is_object()) return false;
@@ -76,7 +76,7 @@ bool allows_any(const json::value& schema, std::string_view type) {
          std::ranges::any_of(parts->get_array(), [type](const json::value& part) { return allows_any(part, type); });
 }
 
-// Returns Python's alternatives to JSON for a value of this schema, each with " | " before it.
+// Returns rule bodies for Python's spellings of a value of this schema, each with " | " before it.
 std::string python_alternatives(const json::value& schema) {
   std::string all;
   if (allows_any(schema, "string")) all += fmt::format(" | {}", kPythonText);
@@ -85,14 +85,14 @@ std::string python_alternatives(const json::value& schema) {
   return all;
 }
 
-// Returns the rule for a boolean or null in Python's words, which models also write. Returns an empty text for other types.
+// Returns the rule body for a boolean or null in Python's spelling, which models also write. Returns an empty text for other types.
 std::string word_rule(const Property& property, bool also_json) {
   if (is_of_type(property, "boolean")) return also_json ? R"(("true" | "false" | "True" | "False"))" : R"(("True" | "False"))";
   if (is_of_type(property, "null")) return also_json ? R"(("null" | "None"))" : R"("None")";
   return {};
 }
 
-// Returns the rule for the schema of one property, with the definitions that it may refer to.
+// Returns the rule body for a property's schema, including the definitions to which the schema may refer.
 std::string json_value_rule(const Property& property, const Tool& tool, bool is_canonical) {
   json::value value = property.schema->is_object() ? *property.schema : json::object();
   json::object& schema = value.get_object();
@@ -109,7 +109,8 @@ void add_rule(std::string& rules, std::string_view name, std::string_view body) 
   append_format(rules, "{}: {}\n", name, body);
 }
 
-// Returns the strings of an enum or const as literals, each up to the end of the value. Returns an empty text for other schemas.
+// Returns the rule body for the strings of an enum or const, each followed by the end of the value. Returns an empty text for other
+// schemas.
 std::string literals_of(const Property& property, const ArgumentTags& tags) {
   if (!property.schema->is_object()) return {};
   const json::object& schema = property.schema->get_object();
@@ -139,7 +140,8 @@ std::size_t num_properties(const Tool& tool) {
   return fields != nullptr && fields->is_object() ? fields->get_object().size() : 0;
 }
 
-// Writes arguments as key=value with commas between: the required ones, then any of the others in their order.
+// Adds rules for arguments as key=value with commas between them: first all required arguments, then any of the optional ones in their
+// order.
 void python_arguments(std::string& rules, std::size_t index, const Tool& tool, bool is_canonical) {
   const std::vector<Property> properties = properties_of(tool);
   std::string all, optional_first;
@@ -162,7 +164,7 @@ void python_arguments(std::string& rules, std::size_t index, const Tool& tool, b
     add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
     return;
   }
-  // No argument is required, so the first one given has no comma before it.
+  // No argument is required, so any optional argument may be the first one, which has no comma before it.
   for (std::size_t k = 0; k < properties.size(); ++k) {
     add_rule(rules, fmt::format("more_{}_{}", index, k), fmt::format("(\", \" arg_{0}_{1})? more_{0}_{2}", index, k, k + 1));
     optional_first += fmt::format("{0}arg_{1}_{2} more_{1}_{3}", k == 0 ? "" : " | ", index, k, k + 1);

@@ -1,5 +1,5 @@
-// Finds out from a chat template how a model writes calls. The server calls it once per model, when it starts. It looks for the delimiters
-// that templates of known families contain. An unknown template gets the plain format, which any model can be asked for.
+// Detects from a chat template how a model writes calls, by the delimiters that templates of known families contain. The server calls it
+// once per model, when it starts. An unknown template gets the plain format, which can be requested of any model.
 #include "text/tool_calls/call_format.h"
 
 #include <algorithm>
@@ -22,10 +22,10 @@ constexpr std::array kReasoningDelimiters{DelimiterPair{"<think>", "</think>"}, 
                                           DelimiterPair{"<seed:think>", "</seed:think>"},
                                           DelimiterPair{"<|START_THINKING|>", "<|END_THINKING|>"}};
 
-// Texts that identify a format, the most specific ones first.
+// A text that identifies a format. In the table, more specific texts come first.
 struct FormatSignature {
   std::string_view text;  // must be in the template
-  std::string_view also;  // must be in it, too
+  std::string_view also;  // must also be in the template; empty: not required
   CallStyle style;
   DelimiterPair delimiters;
   bool is_list = false;
@@ -45,10 +45,10 @@ constexpr std::array kFormatSignatures{
     FormatSignature{"<seed:tool_call>", "<parameter=", CallStyle::xml, {"<seed:tool_call>", "</seed:tool_call>"}},
     FormatSignature{"<tool_call>", kArgKey, CallStyle::glm, {"<tool_call>", "</tool_call>"}},
     FormatSignature{"<tool_call>", "<parameter=", CallStyle::xml, {"<tool_call>", "</tool_call>"}},
-    // Other formats write something else between the same delimiters.
+    // The words must be in the template, because other formats use the same delimiters.
     FormatSignature{"<tool_call>", "\"arguments\"", CallStyle::marked, {"<tool_call>", "</tool_call>"}},
     FormatSignature{"<tool_call>", "\\\"arguments\\\"", CallStyle::marked, {"<tool_call>", "</tool_call>"}},
-    // This template does not show tools, but its model was trained with Hermes' format.
+    // This template does not show tools, but its model was trained with the format of Hermes.
     FormatSignature{"named SmolLM, trained by Hugging Face", "Reasoning Mode", CallStyle::marked, {"<tool_call>", "</tool_call>"}},
     FormatSignature{"[func_name1(params_name1=params_value1", {}, CallStyle::pythonic, {}},
     FormatSignature{"{\"name\": function name, \"parameters\": dictionary", {}, CallStyle::llama, {"<|python_tag|>", {}}},

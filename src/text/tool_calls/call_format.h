@@ -1,5 +1,5 @@
 #pragma once
-// Describes how a model writes tool calls and reasoning, as found in its chat template.
+// Describes how a model writes tool calls and reasoning. The description is derived from the chat template.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,7 +22,7 @@ enum class CallStyle : std::uint8_t {
   harmony    // messages with heads that name channels and functions (gpt-oss)
 };
 
-// Describes a model's calls and reasoning. Created once per template (detect_call_format) and never changed.
+// The format of a model's calls and reasoning. Created once per template (detect_call_format) and never changed.
 struct CallFormat {
   CallStyle style = CallStyle::plain;
   std::string open, close;              // delimiters around calls; empty: no delimiters
@@ -32,11 +32,11 @@ struct CallFormat {
   bool shows_tools = false;             // the template reads `tools`
   bool shows_calls = false;             // the template writes the calls of earlier turns
   bool shows_results = false;           // the template supports the role "tool"
-  bool wants_short_ids = false;         // the template rejects ids of calls that are not nine letters and digits
-  bool wants_text_arguments = false;    // the template concatenates calls' arguments to text, so they must be JSON text
+  bool wants_short_ids = false;         // the template rejects call ids that do not consist of nine letters and digits
+  bool wants_text_arguments = false;    // the template concatenates calls' arguments to text, so they must be JSON text instead of objects
   bool reads_effort = false;            // the template reads reasoning_effort
 
-  // Returns all texts that may be control tokens of the vocabulary but belong to the answer's text.
+  // Returns all texts that may be control tokens of the vocabulary but must stay in the answer's text.
   [[nodiscard]] std::vector<std::string> delimiters() const;
 };
 

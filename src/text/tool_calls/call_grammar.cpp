@@ -1,6 +1,6 @@
 // Builds the grammar that restricts an answer to a model's format of calls and to the tools' schemas. The server calls it for each request
-// with tools; the functions are pure. The grammar must accept only what AnswerParser reads as calls, and all that the schemas allow. If a
-// schema is too large for llguidance, the grammar accepts any arguments, unless the tool is strict.
+// with tools. All functions are pure. The grammar must accept only what AnswerParser reads as calls, and everything that the schemas allow.
+// If a schema is too large for llguidance and the tool is not strict, the grammar accepts any arguments.
 #include "text/tool_calls/call_grammar.h"
 
 #include <fmt/format.h>
@@ -53,8 +53,9 @@ class CallRules {
   }
 
  private:
-  // Harmony: notes (channels analysis and commentary), then a call or a final message. `final` is the body of the final message's rule; if
-  // it is empty, the message is free text. only_held: the only notes are analysis, and there is a final message only with `final`.
+  // Builds the Harmony grammar: messages of the channels analysis and commentary, then a tool call or a final message. `final` is the rule
+  // body of the final message; empty: free text. With `only_held`, commentary is not allowed, and without `final` the answer must be a tool
+  // call.
   std::string make_messages(bool only_held, std::string_view final) {
     using namespace harmony;
     const std::string again = delimiter(kStart) + " \"assistant\"";
@@ -71,9 +72,10 @@ class CallRules {
     return whole();
   }
 
-  // llguidance allows 65,535 symbols per grammar. Schemas that need most of them have about three symbols per hundred bytes.
+  // Maximum size of all schemas. llguidance allows 65,535 symbols per grammar, and the schemas with the most symbols have about three per
+  // hundred bytes.
   static constexpr std::size_t kMaxSchemaBytes = 128 * 1024;
-  // Each property may come next, and llguidance considers at most 2,000 items per token.
+  // Maximum number of properties of a schema. Each property may come next, and llguidance considers at most 2,000 items per token.
   static constexpr std::size_t kMaxProperties = 500;
 
   [[nodiscard]] std::size_t num_schema_bytes() const {
@@ -95,8 +97,8 @@ class CallRules {
   }
 
   [[nodiscard]] bool is_tagged() const { return format_.style == CallStyle::xml || format_.style == CallStyle::glm; }
-  // Returns the rule for a line feed between tags. The line feed is optional, but with is_canonical it is there exactly if the format
-  // writes it.
+  // Returns the rule body for a line feed between tags. Without is_canonical, the line feed is optional. With is_canonical, the format
+  // decides whether the line feed is required or forbidden.
   [[nodiscard]] std::string line_feed() const {
     if (!options_.is_canonical) return R"(/\n?/)";
     return format_.is_tight ? "" : R"("\n")";
@@ -124,14 +126,15 @@ class CallRules {
   [[nodiscard]] std::string whole() const { return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_; }
   void add(std::string_view name, std::string_view body) { append_format(rules_, "{}: {}\n", name, body); }
 
-  // Returns the body of a rule for a delimiter: its token, or its text.
+  // Returns the rule body for a delimiter: its token if it has one, otherwise its text.
   [[nodiscard]] std::string delimiter(std::string_view text) const {
     const auto token = options_.token ? options_.token(text) : std::nullopt;
     return token ? fmt::format("<[{}]>", *token) : json_string(text);
   }
   [[nodiscard]] bool is_token(std::string_view text) const { return options_.token && options_.token(text); }
 
-  // Adds a rule for text up to and including the delimiter `end`. `before`: a delimiter that begins it.
+  // Adds the rule `rule` for any text up to and including the delimiter `end`. If `before` is not empty, the text begins with the delimiter
+  // `before`. Returns the rule's name.
   std::string up_to(std::string_view rule, std::string_view before, std::string_view end) {
     const std::string head = before.empty() ? "" : delimiter(before) + " ";
     if (is_token(end) || (!before.empty() && is_token(before)))
@@ -140,7 +143,7 @@ class CallRules {
       add(fmt::format("{}[lazy]", rule), head + "TEXT " + delimiter(end));
     return std::string(rule);
   }
-  // Returns the body of a rule for what may come before required calls.
+  // Returns the rule body for reasoning that may precede required calls.
   std::string thought() {
     if (format_.think_open.empty()) return {};
     if (options_.is_after_reasoning) return "/[ \\n]{0,4}/ ";
@@ -154,7 +157,8 @@ class CallRules {
     for (std::size_t i = 1; i < tools_.size(); ++i) append_format(all, " | {}{}", prefix, i);
     return all;
   }
-  // Returns the body of a rule for `item`, or several if calls may be parallel, with `separator` (a literal or nothing) between them.
+  // Returns the rule body for one `item` or, if calls may be parallel, for one or more with `separator` (a literal or nothing) between
+  // them.
   [[nodiscard]] std::string several(std::string_view item, std::string_view separator) const {
     return options_.parallel ? fmt::format("{0} ({1} {0})*", item, separator) : std::string(item);
   }
@@ -215,14 +219,14 @@ class CallRules {
     add(fmt::format("call_{}", i), body);
     if (!is_loose(tool) && !is_tagged()) add(arguments, "%json " + schema_of_arguments(tool, options_.is_canonical));
   }
-  // Mistral's models have seen ids in calls of earlier turns and may write ids.
+  // Returns the rule body for an optional id. Mistral's models have seen ids in calls of earlier turns and may therefore write ids.
   [[nodiscard]] std::string short_id() const {
     return format_.style == CallStyle::mistral ? fmt::format(R"( (", \"id\": \"" {} "\"")?)", kShortId) : "";
   }
-  // Returns the text of a call in JSON up to and including its name.
+  // Returns the beginning of a call in JSON, up to and including its name.
   static std::string name_part(const Tool& tool) { return fmt::format("{{\"name\": {}", json_string(tool.name)); }
 
-  // Returns the body of a rule for the calls after their opening delimiter, when no other text may follow.
+  // Returns the rule body for the calls after their opening delimiter, if no other text may follow them.
   [[nodiscard]] std::string rest() const {
     const std::string close = format_.close.empty() ? "" : " " + delimiter(format_.close);
     const std::string list = fmt::format("\"[\" {} \"]\"", several("call", "\", \""));
@@ -246,7 +250,7 @@ class CallRules {
         return "call";
     }
   }
-  // Returns whether several calls may follow, each between separate delimiters.
+  // Returns whether several calls are allowed and each has separate delimiters.
   [[nodiscard]] bool repeats() const {
     const bool each = (format_.style == CallStyle::marked && !format_.is_list) || is_tagged() || format_.style == CallStyle::mistral_v11;
     return each && options_.parallel;
@@ -257,7 +261,7 @@ class CallRules {
     if (format_.style == CallStyle::glm) return several("section", line_feed());
     return several("section", format_.style == CallStyle::mistral_v11 ? "" : R"("\n")");
   }
-  // Returns the body of a rule for calls without delimiters that are the whole answer.
+  // Returns the rule body for an answer that consists only of calls without delimiters.
   std::string bare_calls() {
     if (format_.style == CallStyle::pythonic) return fmt::format("\"[\" {} \"]\"", several("call", "\", \""));
     if (!options_.parallel) return "call";
@@ -265,7 +269,7 @@ class CallRules {
     return R"(call | "[" call (", " call)* "]")";
   }
 
-  // Adds the rule `start` for free text, or for an answer that begins with a call of one of the tools.
+  // Adds the rule `start` for an answer that is free text or begins with a call of one of the tools.
   void add_bare_text() {
     const bool is_python = format_.style == CallStyle::pythonic;
     for (std::size_t i = 0; i < tools_.size(); ++i) {
@@ -283,9 +287,9 @@ class CallRules {
     const std::string marked = is_token(format_.open) ? fmt::format(" | {} call {}", delimiter(format_.open), more) : "";
     add("start", fmt::format("TEXT | ({}) {}{}", alternatives("first_"), more, marked));
   }
-  // The beginning of a call in free text. llguidance's lexer takes the longest lexeme that fits, and free text fits everything. A call's
-  // first lexeme must therefore extend until the text can only be a call. `begin`: a regex for that lexeme, if it is the same for all
-  // tools. `stop`: a regex for beginnings that free text must not have; empty if a token distinguishes calls from text.
+  // How a call in free text begins. llguidance's lexer takes the longest matching lexeme, and free text matches everything. The first
+  // lexeme of a call must therefore extend to the point where the text can only be a call. `begin` is a regex for that lexeme, if it is the
+  // same for all tools. `stop` is a regex for beginnings that free text must not have; empty if a token distinguishes calls from text.
   struct CallBegin {
     std::string begin, stop;
   };
@@ -320,7 +324,8 @@ class CallRules {
       }
     }
   }
-  // Returns a class of first letters of tool names. It includes more letters, so that the name of an unknown tool is not taken for text.
+  // Returns a character class with the first letters of tool names. Contains all letters and digits, so that a call of an unknown tool is
+  // not read as text.
   [[nodiscard]] std::string first_letters() const {
     std::string letters = "[A-Za-z0-9_";
     for (const char c : std::string_view("-.:/"))
@@ -341,7 +346,7 @@ class CallRules {
     return regex;
   }
 
-  // Adds rules for the calls after their delimiter and call_begin(), and returns the body of a rule for them.
+  // Adds rules for the calls after their delimiter and the lexeme of call_begin(), and returns a rule body for the calls.
   std::string begun() {
     const std::string close = format_.close.empty() ? "" : " " + delimiter(format_.close);
     const std::string feed = options_.is_canonical ? R"("\n")" : R"(/[ \n]{0,4}/)";
@@ -380,8 +385,8 @@ class CallRules {
         return first + more(format_.style == CallStyle::deepseek ? R"("\n")" : "") + " " + delimiter(section_delimiters(format_.style).end);
     }
   }
-  // Adds rules for text and for calls after their delimiters. A model may also mention a delimiter: OTHER is the text that may follow it
-  // then.
+  // Adds rules for text and for calls after their delimiters. A model may also write a delimiter without a call; OTHER is the text that may
+  // then follow.
   void add_marked_text() {
     const auto [begin, stop] = call_begin();
     const SectionDelimiters delimiters = section_delimiters(format_.style);
@@ -391,7 +396,7 @@ class CallRules {
     const std::string unless = stop.empty() ? "" : fmt::format(R"( & ~/({})(.|\n)*/)", stop);
     add("OTHER", R"(/(.|\n)*/)" + unless);
     const std::string open = delimiter(format_.open);
-    // Reasoning is free text, too, but llguidance does not match its control tokens as text.
+    // Reasoning is free text too, but llguidance does not match control tokens as text, so the delimiters of reasoning need separate rules.
     const auto thoughts_behind = [this](std::string_view text) {
       std::string all;
       for (const std::string& thought : {format_.think_open, format_.think_close})
@@ -459,7 +464,8 @@ std::string schema_of_arguments(const Tool& tool, bool is_canonical) {
   const bool asks_for_more =
       is_joined || has("additionalProperties") || has("required") || has("minProperties") || has("propertyNames") || has("not");
   if (names_none && !asks_for_more) schema["properties"] = json::object();
-  // A schema that lists properties and says nothing of others allows no others. A small model would otherwise keep inventing properties.
+  // If a schema lists properties without additionalProperties, the grammar allows no others. Otherwise a small model may invent properties
+  // without end.
   if (!is_joined && has("properties") && !has("additionalProperties") && names_required(schema)) schema["additionalProperties"] = false;
   schema["x-guidance"] = json_settings(!tool.strict, is_canonical);
   return json::serialize(schema);

@@ -34,11 +34,11 @@ bool is_result(const json::value& message) {
   return message.is_object() && has_role(message.get_object(), "tool");
 }
 
-// The calls of one message. results()[i] lists the results of call i, as indices of messages.
+// The calls of one message and their results. results()[i] lists the results of call i as indices of messages.
 class Round {
  public:
   explicit Round(const json::array& calls) : results_(calls.size()) {
-    for (std::size_t i = calls.size(); i-- > 0;) {  // in reverse, so that the first call is taken first
+    for (std::size_t i = calls.size(); i-- > 0;) {  // in reverse, because results take calls from the back
       if (const std::string id = text_at(calls[i], "id"); !id.empty()) by_id_[id].push_back(i);
       const json::value* function = calls[i].is_object() ? calls[i].get_object().if_contains("function") : nullptr;
       if (function != nullptr) by_name_[text_at(*function, "name")].push_back(i);
@@ -47,9 +47,10 @@ class Round {
 
   [[nodiscard]] const std::vector<std::vector<std::size_t>>& results() const { return results_; }
 
-  // Returns false if no call has this id.
+  // Assigns a result to the call with this id. Returns false if no call has this id.
   bool assign_by_id(std::size_t result, const std::string& id) { return assign_by(by_id_, result, id); }
-  // Gives the result to a call of this function without a result, else to the next call without one, else to the last call.
+  // Assigns a result to the first call of this function that has no result. If all have results, assigns it to the next call of any
+  // function without a result, or else to the last call.
   void assign_in_order(std::size_t result, const std::string& name) {
     if (const auto named = by_name_.find(name); named != by_name_.end()) {
       std::vector<std::size_t>& calls = named->second;
@@ -63,7 +64,7 @@ class Round {
  private:
   using Index = std::unordered_map<std::string, std::vector<std::size_t>>;
 
-  // The last call with this key takes all remaining results.
+  // Assigns a result to the first call with this key that has no result, or else to the last call with this key.
   bool assign_by(Index& index, std::size_t result, const std::string& key) {
     const auto found = index.find(key);
     if (found == index.end()) return false;
@@ -78,7 +79,7 @@ class Round {
   std::size_t next_ = 0;
 };
 
-// Holds the rounds by the index of their message, and which results they have taken.
+// The rounds of a conversation by the index of their message, and which messages are results of a round.
 class Rounds {
  public:
   explicit Rounds(json::array& messages) : taken_(messages.size()) {
@@ -122,7 +123,7 @@ class Rounds {
 
 void gather_results(json::array& messages) {
   std::unordered_map<std::string, std::size_t> round_of_id;
-  std::unordered_map<std::size_t, std::vector<std::size_t>> late;  // results by the message of their round
+  std::unordered_map<std::size_t, std::vector<std::size_t>> late;  // results by the index of their round's message
   std::vector<bool> is_late(messages.size());
   bool is_in_run = false, has_round = false;
   std::size_t last_round = 0;
@@ -185,7 +186,7 @@ void split_calls(json::array& messages) {
     }
     json::array calls = std::move(*calls_of(messages[i]));
     json::object message = std::move(messages[i].get_object());
-    // The template shows the reasoning before a call from a separate field.
+    // The template shows the reasoning before a call from the field "thinking".
     if (const json::value* thought = message.if_contains("reasoning_content"); thought != nullptr && text_of(message).empty())
       message.emplace("thinking", json::value(*thought));
     if (text_of(message).empty()) message.stable_erase("content");

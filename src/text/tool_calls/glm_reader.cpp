@@ -1,5 +1,5 @@
-// Reads calls of GLM-4.5 and later: the tool's name, for each argument <arg_key>key</arg_key> and <arg_value>value</arg_value>, then the
-// closing delimiter. White space may come between them. The tool's schema gives the type of a value, so a value is written only after its
+// Reads calls of GLM-4.5 and later: the tool's name, <arg_key>key</arg_key> and <arg_value>value</arg_value> for each argument, then the
+// closing delimiter. White space may separate them. The tool's schema determines the type of a value, so a value is written only after its
 // end tag. AnswerParser uses a reader on one thread at a time.
 #include <algorithm>
 #include <string>
@@ -39,7 +39,8 @@ class GlmReader final : public CallReader {
   }
 
  private:
-  // inside: before an argument or the end of the call. between: after a key. The call begins with its first argument or with its end.
+  // inside: before an argument or the end of the call. between: between a key and its value. The call begins at its first argument, or at
+  // its end if it has no arguments.
   enum class State : std::uint8_t { name, inside, key, between, value };
 
   ByteStatus enter(State state) {
@@ -61,7 +62,8 @@ class GlmReader final : public CallReader {
     if (byte == '<') word_ = byte;
     return ByteStatus::more;
   }
-  // Reads white space and then the tag. Returns `settled` at its end; otherwise `taken_` says what the byte was.
+  // Reads white space and then the tag `tag` or `other`. Returns `settled` when the tag is complete. Otherwise returns `taken_`, the status
+  // of the byte.
   ByteStatus push_tag(char byte, std::string_view tag, std::string_view other = {}) {
     taken_ = ByteStatus::more;
     if (word_.empty() && is_blank(byte)) return taken_;
@@ -73,7 +75,7 @@ class GlmReader final : public CallReader {
   ByteStatus push_inside(char byte, CallWriter& out) {
     if (push_tag(byte, kArgKey, close_) != ByteStatus::settled) return taken_;
     const bool ends = word_ == close_;
-    // Without arguments the text may only mention the delimiters.
+    // A name without arguments may be text that only mentions the delimiters, so it must be the name of a tool.
     if (ends && !has_begun_ && find_tool(*tools_, name_) == nullptr) return ByteStatus::failed;
     if (!has_begun_) begin_call(out);
     if (!ends) return enter(State::key);
@@ -109,7 +111,7 @@ class GlmReader final : public CallReader {
   const std::vector<Tool>* tools_;
   State state_ = State::name;
   ByteStatus taken_ = ByteStatus::more;
-  const Tool* tool_ = nullptr;  // null: the request does not have this tool
+  const Tool* tool_ = nullptr;  // null: the request has no tool with this name
   bool has_begun_ = false, is_first_ = true;
   std::string name_, key_, word_;
 };

@@ -1,6 +1,6 @@
-// Parses an answer in the Harmony format while it streams. The server calls it like every AnswerParser. The prompt ends after
+// Parses an answer in the Harmony format while it streams. The server uses it like every AnswerParser. The prompt ends after
 // "<|start|>assistant", so an answer begins within a head: " to=functions.f<|channel|>commentary json<|message|>", or
-// "<|channel|>analysis<|message|>". If a model does not follow the format, its text is content and nothing is lost. Source:
+// "<|channel|>analysis<|message|>". If a model does not follow the format, its text becomes content, and no text is lost. Source:
 // https://cookbook.openai.com/articles/openai-harmony
 #include "text/tool_calls/harmony_parser.h"
 
@@ -92,7 +92,7 @@ void HarmonyParser::take_text(char byte, std::size_t end) {
   }
 }
 
-// Before its first delimiter, a head is white space and the recipient.
+// Adds a byte to the head. Before its first delimiter, a head may contain only white space and the recipient.
 void HarmonyParser::take_head_text(char byte) {
   head_ += byte;
   const std::string_view text = std::string_view(head_).substr(std::min(head_.find_first_not_of(" \n\t\r"), head_.size()));
@@ -162,7 +162,7 @@ void HarmonyParser::end_message(bool by_delimiter, bool is_truncated) {
 }
 
 void HarmonyParser::finish(bool is_truncated) {
-  // The held bytes begin a delimiter. One byte alone may be anything, unless calls came before it.
+  // The held bytes begin a delimiter. At a truncated end they are dropped, except a single byte without an earlier call, which may be text.
   if (is_truncated && held_.size() > (calls_.num_read() > 0 ? 0U : 1U)) held_.clear();
   for (; !held_.empty(); held_.erase(0, 1)) take_text(held_.front(), num_bytes_ - held_.size() + 1);
   if (mode_ != Mode::head) return end_message(false, is_truncated);

@@ -1,5 +1,5 @@
-// Reads JSON byte by byte with Boost's push parser. The readers of calls use it, on one thread at a time. It rejects text that is not JSON
-// as early as possible, because the client does not see the text before.
+// Reads JSON byte by byte with Boost's push parser. Used by the readers of calls, on one thread at a time. Rejects text that is not JSON as
+// early as possible, because the client does not see the text until then.
 #include "text/tool_calls/json_object.h"
 
 #include <boost/json/basic_parser_impl.hpp>
@@ -16,7 +16,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::size_t kMaxCallDepth = 64;
-constexpr std::size_t kMaxEscapeBytes = 12;  // length of an escaped surrogate pair
+constexpr std::size_t kMaxEscapeBytes = 12;  // the length of an escaped surrogate pair
 
 json::parse_options call_options() {
   json::parse_options options;
@@ -24,7 +24,7 @@ json::parse_options call_options() {
   return options;
 }
 
-// Receives a document from Boost's parser and does not store it. A function that returns false ends parsing.
+// Receives a document from Boost's parser without storing it. If a function returns false, parsing stops.
 struct QuietHandler {
   static constexpr std::size_t max_object_size = std::numeric_limits<std::size_t>::max();
   static constexpr std::size_t max_array_size = std::numeric_limits<std::size_t>::max();
@@ -36,7 +36,7 @@ struct QuietHandler {
   std::size_t depth = 0;
   bool is_whole = false;
 
-  // The parsers below override these functions. Boost's parser calls one of them per value, but passes a text in parts.
+  // The handlers below override these functions. Boost's parser calls one of them per value, but passes a text in several parts.
   virtual bool value(Code& /*code*/) { return true; }
   virtual bool open(char /*bracket*/) { return true; }
   virtual bool close() { return true; }
@@ -77,7 +77,7 @@ struct QuietHandler {
   bool on_comment(Text /*part*/, Code& /*code*/) { return true; }
 };
 
-// Collects the fields of a call. Depth 1 is the call itself.
+// Collects the name and the arguments of a call. Depth 1 is the call itself.
 struct CallHandler final : QuietHandler {
   enum class Field : std::uint8_t { other, name, arguments };
   Field field = Field::other;
@@ -86,8 +86,8 @@ struct CallHandler final : QuietHandler {
   std::string name;
   bool has_name = false;
   bool has_arguments = false;
-  bool in_arguments = false;  // inside the object of the arguments
-  std::string quoted;         // arguments that came as a string
+  bool in_arguments = false;  // the position is inside the object of the arguments
+  std::string quoted;         // arguments that the model wrote as a string
 
   bool value(Code& /*code*/) override { return depth != 1 || field == Field::other; }
   bool null() override { return depth != 1 || field != Field::name; }
@@ -127,11 +127,11 @@ struct CallHandler final : QuietHandler {
   }
 };
 
-// Finds the positions where the text of an object may be closed: after a bracket that opens, or after a value.
+// Finds the positions at which the text of an object can be closed: after an opening bracket or after a value.
 class CloseHandler final : public QuietHandler {
  public:
   std::string open_brackets;
-  bool is_value_whole = false;  // the byte that was parsed last ended a value or opened its brackets
+  bool is_value_whole = false;  // the last byte ended a value or opened its brackets
 
   bool value(Code& /*code*/) override { return is_value_whole = true; }
   bool null() override { return is_value_whole = true; }
@@ -215,7 +215,7 @@ JsonState JsonCall::push(char byte, CallWriter& out) {
   if (!push_byte(parser_->bytes, byte)) return JsonState::bad;
   if (fields.is_whole) return end(out) ? JsonState::whole : JsonState::bad;
   if (!was_within && !fields.in_arguments) return JsonState::open;
-  // A name that has begun is complete here, because one field cannot be within another.
+  // If a name has begun, it is complete here, because the arguments cannot begin within the name.
   if (!begun_ && fields.has_name && !begin(out)) return JsonState::bad;
   if (begun_)
     out.arguments({&byte, 1});
@@ -250,12 +250,12 @@ std::optional<std::string> complete_object(std::string_view begun, UnterminatedS
       string_begin = i;
     }
     is_escaped = in_string && byte == '\\' && !is_escaped;
-    // A number or a word ends before the byte that shows its end.
+    // The parser recognizes the end of a number or a word only at the next byte.
     const bool is_behind = handler.is_value_whole && (byte == ',' || is_blank(byte));
     if (handler.is_value_whole) last_whole = closed(begun.substr(0, is_behind ? i : i + 1), handler.open_brackets);
   }
   if (last_whole.empty()) return std::nullopt;
-  // The end may cut an escape, too. Without the bytes of that escape the string is valid.
+  // The text may also end within an escape. Removes bytes from the end until the string is valid.
   for (std::size_t cut = 0; unterminated == UnterminatedString::closed && in_string && cut <= kMaxEscapeBytes; ++cut) {
     if (begun.size() - cut <= string_begin) break;
     if (auto object = whole(closed(std::string(begun.substr(0, begun.size() - cut)) + '"', handler.open_brackets))) return object;

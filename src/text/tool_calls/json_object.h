@@ -1,5 +1,5 @@
 #pragma once
-// Reads JSON objects byte by byte. Boost's parser decides which text is JSON.
+// Reads JSON objects byte by byte. Boost's parser decides whether a text is JSON.
 #include <boost/json/basic_parser.hpp>
 #include <cstdint>
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace quire {
 
-// open: more bytes must follow. bad: no continuation makes the text the required JSON.
+// open: more bytes must follow. whole: the object is complete. bad: no continuation makes the text the required JSON.
 enum class JsonState : std::uint8_t { open, whole, bad };
 
-// Reads any object that is at most 64 levels deep.
+// Reads any JSON object that is at most 64 levels deep.
 class JsonObject {
  public:
   JsonObject();
@@ -32,11 +32,11 @@ class JsonObject {
   std::unique_ptr<Parser> parser_;
 };
 
-// Reads a call that is an object: its "name", and its "arguments" or "parameters", which are an object, a string that contains one, or
-// null. The fields may have any order, and other fields are ignored.
+// Reads a call that is a JSON object with "name" and "arguments" or "parameters". The arguments are an object, a string that contains an
+// object, or null. The fields may have any order, and other fields are ignored.
 class JsonCall {
  public:
-  // With `tools`, a call of any other tool or an unknown field is `bad`. `tools` must outlive this object.
+  // With `tools`, the state becomes `bad` for a call of any other tool or an unknown field. `tools` must outlive this object.
   explicit JsonCall(const std::vector<Tool>* tools = nullptr);
   ~JsonCall();
   JsonCall(JsonCall&&) noexcept;
@@ -56,11 +56,11 @@ class JsonCall {
   std::string early_;  // arguments that came before the name
 };
 
-// Treatment of a last value that is a string without its end.
+// What complete_object() does with a last value that is a string without its end.
 enum class UnterminatedString : std::uint8_t { dropped, closed };
 
-// Completes an object from `begun`, the beginning of its JSON text: returns its fields up to the last complete value, as JSON text. Returns
-// nullopt if no object begins this way.
+// Completes an object from `begun`, the beginning of its JSON text. Returns the JSON text of its fields up to the last complete value.
+// Returns nullopt if no object begins with this text.
 [[nodiscard]] std::optional<std::string> complete_object(std::string_view begun, UnterminatedString unterminated);
 
 }  // namespace quire

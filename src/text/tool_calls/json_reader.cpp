@@ -8,10 +8,10 @@
 namespace quire {
 namespace {
 
-// Reads objects with separators between them, as a list or without brackets.
+// Reads objects with separators between them, in a list or without brackets.
 class JsonCalls {
  public:
-  // `tools`: see JsonCall.
+  // JsonCall describes `tools`.
   explicit JsonCalls(const std::vector<Tool>* tools) : tools_(tools) {}
 
   void begin() {
@@ -80,7 +80,7 @@ class MarkedJsonReader final : public CallReader {
     const ByteStatus taken = calls_.push(byte, out);
     if (taken == ByteStatus::failed) return taken;
     if (taken == ByteStatus::complete) list_over_ = true;
-    // Without a closing delimiter, an object that is not in a list ends the calls.
+    // Without a closing delimiter, the calls end after one list or after one object that is not in a list.
     if (close_.empty() && (list_over_ || calls_.may_end())) return ByteStatus::complete;
     return ByteStatus::more;
   }
@@ -91,7 +91,7 @@ class MarkedJsonReader final : public CallReader {
   bool list_over_ = false;
 };
 
-// Reads an answer that is only calls. The tools must be known, because the answer may be any other JSON.
+// Reads an answer that consists only of calls. Calls must name a known tool, because the answer may also be other JSON.
 class BareJsonReader final : public CallReader {
  public:
   BareJsonReader(const CallFormat& format, const std::vector<Tool>& tools)
@@ -106,7 +106,7 @@ class BareJsonReader final : public CallReader {
   JsonCalls calls_;
 };
 
-// Reads [TOOL_CALLS] and a list of objects; or a name, optionally [CALL_ID] with an id, then [ARGS] and an object.
+// Reads the calls after [TOOL_CALLS]: a list of objects; or a name, optionally [CALL_ID] and an id, then [ARGS] and an object.
 class MistralReader final : public CallReader {
  public:
   void begin() override {
@@ -128,7 +128,7 @@ class MistralReader final : public CallReader {
   }
 
  private:
-  // id: within the call's id, which is ignored. open: the arguments come next.
+  // id: within the call's id, which is ignored. open: before the arguments.
   enum class State : std::uint8_t { start, json, name, id, open, arguments };
 
   ByteStatus push_name(char byte) {

@@ -14,7 +14,7 @@ namespace json = boost::json;
 
 namespace {
 
-// Returns whether a pattern has look-around or back-references, which Rust's crate `regex` does not support.
+// Returns whether a pattern has look-around or back-references, which the Rust crate `regex` does not support.
 bool looks_around(std::string_view pattern) {
   for (const std::string_view sign : {"(?=", "(?!", "(?<=", "(?<!"})
     if (pattern.find(sign) != std::string_view::npos) return true;
@@ -41,7 +41,7 @@ bool is_kept(std::string_view keyword, const json::value& value) {
   return true;
 }
 
-// Loosens a subschema. A boolean needs no change; any other value that is not an object becomes an empty schema.
+// Loosens a subschema. A boolean stays unchanged. Any other value that is not an object becomes an empty schema.
 void loosen_part(json::value& part) {
   if (part.is_object())
     loosen_schema(part);

@@ -1,9 +1,10 @@
-// Parses an answer while it streams into content, reasoning and tool calls. The server calls it for the text of each token of a request,
-// one thread at a time. The parser returns text, or holds it back because it may begin a delimiter. Only calls above the limit are lost:
-// text that turns out not to be a call becomes text again.
+// Parses a streaming answer into content, reasoning and tool calls. The server calls it for the text of each token of a request, on one
+// thread at a time. The parser holds back text that may begin a delimiter. Text that turns out not to be a call becomes content again, and
+// only calls above the limit are dropped.
 //
-// A call within reasoning counts if the answer ends before the reasoning does, as with vLLM's parser for Qwen 3. If the reasoning is closed
-// later, the model only considered its calls. The parser therefore holds back everything from the first of these calls until it knows.
+// A call within the reasoning counts if the answer ends before the reasoning is closed, as with vLLM's parser for Qwen 3. If the reasoning
+// is closed later, the calls were only part of the model's reasoning. The parser therefore holds back everything from the first of these
+// calls until the reasoning or the answer ends.
 #include "text/tool_calls/marked_parser.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ std::unique_ptr<AnswerParser> make_answer_parser(const CallFormat& format, const
   return std::make_unique<MarkedParser>(format, tools, options);
 }
 
-// States: reasoning -> start -> text <-> calls, or from start directly to calls; reasoning <-> tentative. finish() ends each state.
+// Transitions: reasoning -> start -> text <-> calls, also start -> calls; reasoning <-> tentative. finish() may be called in every state.
 MarkedParser::MarkedParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options)
     : format_(&format),
       tools_(&tools),
@@ -44,7 +45,7 @@ void MarkedParser::step(char byte) {
     step_text(byte);
 }
 
-// Line feeds next to the delimiters belong to the delimiters.
+// Line feeds next to a delimiter belong to the delimiter and are dropped.
 void MarkedParser::append_reasoning(char byte) {
   if (byte == '\n') {
     if (has_reasoning_text_) space_ += byte;
@@ -85,7 +86,7 @@ void MarkedParser::begin_tentative() {
 void MarkedParser::step_tentative(char byte) {
   tentative_text_ += byte;
   if (reads_tentative_) return read_tentative(byte);
-  // A call is followed by another delimiter, or by the end of the reasoning that only considered it.
+  // After a call, waits for another opening delimiter, or for the end of the reasoning, which makes the calls part of the reasoning.
   tentative_delimiter_ += byte;
   if (tentative_delimiter_ == format_->think_close) return settle_tentative(true);
   if (tentative_delimiter_ == format_->open) {
@@ -99,7 +100,8 @@ void MarkedParser::step_tentative(char byte) {
   while (!tentative_delimiter_.empty() && !may_begin(tentative_delimiter_)) tentative_delimiter_.erase(0, 1);
 }
 
-// After a whole call, a further delimiter does not make the text before it reasoning, even if no call follows the delimiter.
+// Reads a byte of a possible call within the reasoning. If there is no complete call yet and this one is invalid, the text is reasoning.
+// After a complete call, an invalid one does not change the state.
 void MarkedParser::read_tentative(char byte) {
   const ByteStatus taken = reader_->push(byte, found_);
   bool is_unknown = false;
@@ -126,13 +128,13 @@ void MarkedParser::append_text(char byte, std::size_t end) {
     space_ += byte;
     return;
   }
-  // After reasoning, white space before the answer's first letter is dropped.
+  // Drops white space between the reasoning and the answer's first letter.
   if (mode_ == Mode::start && has_reasoning_) space_.clear();
   mode_ = Mode::text;
   parts_.append_text(std::exchange(space_, {}) + byte, end);
 }
 
-// Returns held bytes as text or reasoning, because they are not part of a delimiter.
+// Returns the first held bytes as text or reasoning, because they are not part of a delimiter.
 void MarkedParser::release(std::size_t num_bytes) {
   const std::string released = held_.substr(0, num_bytes);
   std::size_t end = num_bytes_ - held_.size();
@@ -178,14 +180,14 @@ void MarkedParser::step_calls(char byte) {
   const std::uint32_t num_seen = calls_.num_seen();
   const std::uint32_t num_read = calls_.num_read();
   const ByteStatus taken = reader_->push(byte, calls_);
-  // If the call breaks off later, the white space before it becomes text again.
+  // Keeps the white space before the call, because it becomes text again if the call turns out to be invalid.
   if (calls_.num_seen() != num_seen) raw_.insert(0, std::exchange(space_, {}));
   if (taken == ByteStatus::failed) return reject_call();
   if (calls_.num_read() != num_read || taken == ByteStatus::settled || taken == ByteStatus::complete) raw_.clear();
   if (taken == ByteStatus::complete) mode_ = Mode::text;
 }
 
-// Turns the bytes after the last call into text, except an end that may begin a delimiter.
+// Turns the bytes after the last call into text. Keeps back an end that may begin a delimiter.
 void MarkedParser::reject_call() {
   if (calls_.is_dropping()) raw_.clear();
   calls_.reject_call();
@@ -196,7 +198,8 @@ void MarkedParser::reject_call() {
   release(num_text);
 }
 
-// A cut answer loses an unfinished call between its delimiters: the client cannot use it, and it is not text.
+// Ends the calls at the end of the answer. If the answer is truncated, drops an unfinished call between delimiters, because it is neither
+// text nor usable as a call.
 void MarkedParser::finish_calls(bool is_truncated) {
   const bool is_call = has_delimiters() || calls_.is_open() || calls_.num_read() > 0;
   if (is_truncated && is_call) {
@@ -211,14 +214,14 @@ void MarkedParser::finish_calls(bool is_truncated) {
 void MarkedParser::finish(bool is_truncated) {
   if (mode_ == Mode::tentative) settle_tentative(found_.num_read() == 0 && !(is_truncated && found_.is_open()));
   if (mode_ == Mode::calls) finish_calls(is_truncated);
-  // The held bytes begin a delimiter. One byte alone is ambiguous, unless calls came before it.
+  // At a truncated end, drops held bytes that begin a delimiter, except a single byte without an earlier call, which may be text.
   const bool is_delimiter =
       has_delimiters() && reader_ != nullptr && mode_ != Mode::reasoning && std::string_view(format_->open).starts_with(held_);
   const bool is_dropped = is_truncated && is_delimiter && held_.size() > (calls_.num_read() > 0 ? 0U : 1U);
   const std::size_t end = num_bytes_ - (is_dropped ? held_.size() : 0);
   if (is_dropped) held_.clear();
   release(held_.size());
-  // Space at the end of an answer belongs to it, unless a call or a reasoning part comes before it.
+  // White space at the end of an answer is part of the answer, unless it follows a call or the reasoning.
   const bool follows_delimiter = calls_.num_read() > 0 || (mode_ == Mode::start && has_reasoning_);
   if (!follows_delimiter && !space_.empty()) {
     if (mode_ == Mode::reasoning)

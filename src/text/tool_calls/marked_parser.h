@@ -1,5 +1,5 @@
 #pragma once
-// Parses answers that are text with delimiters around calls and reasoning. One thread at a time owns a parser.
+// Parses answers that are text with delimiters around calls and reasoning. A parser is owned by one thread at a time.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -13,10 +13,10 @@
 
 namespace quire {
 
-// White space before a possible delimiter is held back, too. It is dropped if a delimiter or a call follows.
+// Also holds back white space before a possible delimiter, and drops the white space if a delimiter or a call follows.
 class MarkedParser final : public AnswerParser {
  public:
-  // `format` and `tools` must outlive it.
+  // `format` and `tools` must outlive the parser.
   MarkedParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options);
 
   void feed(std::string_view text) override;
@@ -26,8 +26,8 @@ class MarkedParser final : public AnswerParser {
   [[nodiscard]] std::uint32_t num_calls() const override { return calls_.num_ended(); }
 
  private:
-  // tentative: the reasoning contains an opening delimiter, and calls may follow it. start: only white space so far, so reasoning or an
-  // answer that is all calls may begin.
+  // tentative: the reasoning contains an opening delimiter, and calls may follow it. start: only white space so far, so reasoning may
+  // begin, or an answer that consists only of calls.
   enum class Mode : std::uint8_t { reasoning, tentative, start, text, calls };
 
   void step(char byte);
@@ -35,30 +35,30 @@ class MarkedParser final : public AnswerParser {
   void step_tentative(char byte);
   void begin_tentative();
   void read_tentative(char byte);
-  // Replays the text held back since the delimiter through step(). `is_reasoning`: the text belongs to the reasoning; otherwise the
-  // reasoning ends before it.
+  // Passes the text held back since the delimiter to step() again. `is_reasoning`: the text belongs to the reasoning; otherwise the
+  // reasoning ends before the text.
   void settle_tentative(bool is_reasoning);
   void step_text(char byte);
   void step_calls(char byte);
   void append_reasoning(char byte);
-  // `end`: number of bytes of the answer up to and including this one.
+  // `end` is the number of bytes of the answer up to and including this byte.
   void append_text(char byte, std::size_t end);
-  // Turns the first `num_bytes` held bytes into text, because they do not begin a delimiter.
+  // Turns the first `num_bytes` held bytes into text or reasoning, because they do not begin a delimiter.
   void release(std::size_t num_bytes);
   void end_reasoning();
   void begin_calls();
-  // Turns the bytes read since the last call ended into text, or drops them with a dropped call.
+  // Turns the bytes read since the last call into text, or drops them if the call is above the limit.
   void reject_call();
   void finish_calls(bool is_truncated);
   [[nodiscard]] bool has_delimiters() const { return !format_->open.empty() && format_->style != CallStyle::llama; }
-  // A model reasons once, at the beginning of its answer.
+  // Returns whether reasoning may begin. A model reasons once, at the beginning of its answer.
   [[nodiscard]] bool may_think() const { return mode_ == Mode::start && !has_reasoning_ && !format_->think_open.empty(); }
   [[nodiscard]] bool may_begin_delimiter(std::string_view text) const;
 
   const CallFormat* format_;
   const std::vector<Tool>* tools_;
   AnswerParserOptions options_;
-  // Null if calls are not looked for. It gets bytes only in the modes `calls` and `tentative`.
+  // Null if calls are read as text. Gets bytes only in the modes `calls` and `tentative`.
   std::unique_ptr<CallReader> reader_;
   AnswerParts parts_;
   CallWriter calls_;
@@ -69,12 +69,13 @@ class MarkedParser final : public AnswerParser {
   std::string held_;   // text that may begin a delimiter
   std::string space_;  // white space that is held back until the next text
   std::string raw_;    // bytes of the current calls, after the last call that ended
-  // In `tentative`: the text since the delimiter, its end that may begin another delimiter, and the calls that the reader finds in it.
+  // In `tentative`: the text since the delimiter, its end that may begin another delimiter, and the calls that the reader finds in the
+  // text.
   std::string tentative_text_, tentative_delimiter_;
   bool reads_tentative_ = false;
   AnswerParts found_parts_;
   CallWriter found_{found_parts_, std::numeric_limits<std::uint32_t>::max()};
-  std::size_t num_settled_ = 0;  // in bytes of the answer; a delimiter that ends before this offset belongs to the reasoning
+  std::size_t num_settled_ = 0;  // offset in the answer; a delimiter that ends before it belongs to the reasoning
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Reads and changes the text of a chat's messages. A message's content is a string or an array of parts.
+// Reads and changes the text of chat messages. The content of a message is a string or an array of parts.
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
@@ -13,18 +13,18 @@ namespace quire {
   return said != nullptr && said->is_string() && said->get_string() == role;
 }
 
-// Returns the text of a message, with line feeds between its parts; empty if it has no text.
+// Returns the text of a message, with line feeds between its parts. Returns an empty string if the message has no text.
 [[nodiscard]] std::string text_of(const boost::json::object& message);
 
-// Insert `text` before or after the content of a message, with an empty line in between. Parts that are not text stay.
+// Insert `text` before or after the content of a message, with an empty line in between. Keep parts that are not text.
 void put_before(boost::json::object& message, std::string_view text);
 void put_after(boost::json::object& message, std::string_view text);
 
-// Returns whether a message has an array of parts. A template may iterate over the parts or require one text.
+// Returns whether the content of any message is an array of parts. A template may iterate over parts or require a string.
 [[nodiscard]] bool has_text_parts(const boost::json::array& messages);
-// Returns whether `rendered` contains all parts as text. A template that expects strings may have printed the array.
+// Returns whether `rendered` contains the text of all parts. A template that expects strings may have printed the array instead.
 [[nodiscard]] bool shows_text_parts(const boost::json::array& messages, std::string_view rendered);
-// Joins the parts of each message with line feeds to one text, as vLLM does.
+// Joins the parts of each message to one text, with line feeds between them, as vLLM does.
 void join_text_parts(boost::json::array& messages);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Turns a Python literal into JSON while its bytes arrive. The pythonic, xml and glm readers use it, on one thread at a time. It writes
-// only text that is certain, so a value that breaks off needs no correction.
+// Converts a Python literal to JSON while its bytes arrive. Used by the pythonic, xml and glm readers, on one thread at a time. Writes only
+// text that later bytes cannot change, so an incomplete value needs no correction.
 #include "text/tool_calls/python_value.h"
 
 #include <boost/json/parse.hpp>
@@ -26,7 +26,7 @@ bool is_json_number(std::string_view word) {
   return !code && value.is_number();
 }
 
-// Returns the word as JSON, or an empty text if a value cannot be this word.
+// Returns the JSON spelling of a word, or an empty text if no value is spelled like this.
 std::string json_word(std::string_view word) {
   if (word == "True" || word == "true") return "true";
   if (word == "False" || word == "false") return "false";
@@ -55,7 +55,7 @@ PythonValue::State PythonValue::push(char byte, std::string& json) {
   return State::bad;
 }
 
-// Writes a comma only when the next value begins, because Python allows a comma after the last value.
+// Writes the comma before the next value. It is not written earlier, because Python allows a comma after the last value.
 void PythonValue::separate(std::string& json) {
   if (needs_comma_) json += ", ";
   needs_comma_ = is_empty_ = false;
@@ -85,7 +85,7 @@ PythonValue::State PythonValue::push_value(char byte, std::string& json) {
   return State::open;
 }
 
-// Replaces half of a surrogate pair if the other half did not follow.
+// Replaces half of a surrogate pair by U+FFFD if the other half does not follow.
 void PythonValue::drop_half(std::string& json) {
   if (std::exchange(half_, 0) != 0) append_code_unit(json, kNoCharacter);
 }
@@ -118,14 +118,14 @@ PythonValue::State PythonValue::push_escape(char byte, std::string& json) {
   } else if (byte == '\'') {
     json += '\'';
   } else if (byte == '\n') {
-    return State::open;  // the escape continues the line
+    return State::open;  // a backslash before a line feed continues the line
   } else if (byte == 'a' || byte == 'v' || byte == '0') {
     append_code_unit(json, byte == 'a' ? 7 : (byte == 'v' ? 11 : 0));
   } else if (kSame.find(byte) != std::string_view::npos) {
     json += '\\';
     json += byte;
   } else {
-    // This is not an escape: the backslash stays, as in Python.
+    // This is no escape, so the backslash stays, as in Python.
     json += "\\\\";
     return push_text(byte, json);
   }

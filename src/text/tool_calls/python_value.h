@@ -7,17 +7,17 @@
 
 namespace quire {
 
-// Accepts strings, numbers, True, False, None, lists, tuples, dicts with strings as keys, and JSON's words. At most 64 levels may be
-// nested.
+// Accepts strings, numbers, True, False, None, lists, tuples, dicts with strings as keys, and JSON's spellings of words. At most 64 levels
+// may be nested.
 class PythonValue {
  public:
   enum class State : std::uint8_t {
     open,
-    whole,  // this byte, a comma or a closing parenthesis, follows the value
+    whole,  // the value is complete; this byte, a comma or a closing parenthesis, follows it
     bad
   };
 
-  // Appends the text that is certain so far to `json`.
+  // Reads a byte. Appends to `json` the text that later bytes cannot change.
   State push(char byte, std::string& json);
 
  private:
@@ -37,7 +37,7 @@ class PythonValue {
   std::string nest_;     // open brackets
   bool is_key_ = false;  // the next value is the key of a dict
   bool needs_comma_ = false;
-  bool is_empty_ = false;  // the innermost bracket has just opened, or a comma came last
+  bool is_empty_ = false;  // the innermost bracket was just opened, or the last byte was a comma
   char quote_ = 0;
   std::size_t code_digits_ = 0;
   std::uint32_t half_ = 0;  // the first half of a surrogate pair, or 0

@@ -1,4 +1,4 @@
-// Reads calls in a list as Python writes them: [name(key=value, ...), ...]. Converts their arguments to JSON. AnswerParser uses a reader on
+// Reads calls in a list as Python writes them: [name(key=value, ...), ...]. Converts the arguments to JSON. AnswerParser uses a reader on
 // one thread at a time.
 #include <string>
 
@@ -50,7 +50,7 @@ class PythonicReader final : public CallReader {
     word_.clear();
     return ByteStatus::more;
   }
-  // Reads a byte of a name or key. White space may come before it.
+  // Reads a byte of a name or a key. White space may precede the word.
   ByteStatus push_word(char byte) {
     static constexpr std::string_view kNone = "()[]{}=,'\"";
     if (is_blank(byte) && word_.empty()) return ByteStatus::more;
@@ -59,7 +59,7 @@ class PythonicReader final : public CallReader {
     return word_.size() > kMaxWordBytesOfCall ? ByteStatus::failed : ByteStatus::more;
   }
   ByteStatus begin_call(CallWriter& out) {
-    // Without delimiters the text may be any list.
+    // Without delimiters, the text may be any list, so the name must be the name of a tool.
     if (word_.empty() || (open_.empty() && find_tool(*tools_, word_) == nullptr)) return ByteStatus::failed;
     out.begin(word_);
     out.arguments("{");

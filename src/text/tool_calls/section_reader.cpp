@@ -1,5 +1,6 @@
-// Reads DeepSeek's and Kimi's sections: delimiters around all calls, around each call, and between its head and its arguments. AnswerParser
-// uses a reader on one thread at a time. The delimiters differ by model (section_delimiters()); the states do not.
+// Reads sections of calls in the formats of DeepSeek and Kimi. There are delimiters around all calls, around each call, and between a
+// call's head and its arguments. The delimiters differ by model (section_delimiters()); the states are the same. AnswerParser uses a reader
+// on one thread at a time.
 #include <string>
 
 #include "text/tool_calls/call_reader.h"
@@ -37,7 +38,8 @@ class SectionReader final : public CallReader {
   }
 
  private:
-  // between: before a call or the end. head: a call's text up to its separator. fence: the text between head and arguments.
+  // between: before a call or the end. head: the text of a call before the separator. fence: the text between the separator and the
+  // arguments.
   enum class State : std::uint8_t { between, head, fence, arguments, closing };
 
   ByteStatus enter(State state) {
@@ -59,7 +61,7 @@ class SectionReader final : public CallReader {
     name_ = read_.substr(0, read_.size() - delimiters_.separator.size());
     return enter(State::fence);
   }
-  // R1 writes "function" in the head. The function's name follows on a separate line.
+  // Reads the text before the arguments. R1 writes "function" in the head, and the function's name here, on a separate line.
   ByteStatus push_fence(char byte) {
     read_ += byte;
     return read_.size() > kMaxHeadBytes ? ByteStatus::failed : ByteStatus::more;
@@ -72,7 +74,7 @@ class SectionReader final : public CallReader {
     }
     const std::size_t first = read_.find_first_not_of(" \n\t\r");
     if (first != std::string::npos && read_.substr(first, read_.find_last_not_of(" \n\t\r") + 1 - first) != kFence) return false;
-    // Kimi's head is "functions.name:0".
+    // Kimi's head has the form "functions.name:0".
     if (style_ == CallStyle::kimi) {
       if (name_.starts_with("functions.")) name_.erase(0, std::string_view("functions.").size());
       name_.resize(std::min(name_.rfind(':'), name_.size()));

@@ -12,7 +12,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr int kMaxSchemaParts = 8;  // levels of nested anyOf and oneOf
+constexpr int kMaxSchemaParts = 8;  // maximum depth of nested anyOf and oneOf
 
 const json::value* field_of(const json::value* value, std::string_view name) {
   return value != nullptr && value->is_object() ? value->get_object().if_contains(name) : nullptr;
@@ -29,7 +29,7 @@ unsigned kind_of(const json::value& value) {
   return value.is_string() ? kText : value.is_null() ? kNull : kOther;
 }
 
-// Returns the kinds of values that a schema allows; 0 if it does not say.
+// Returns the kinds of values that a schema allows, or 0 if the schema does not restrict them.
 unsigned kinds_of(const json::value* schema, int depth = 0) {
   const auto field = [schema](std::string_view name) { return field_of(schema, name); };
   unsigned kinds = 0;

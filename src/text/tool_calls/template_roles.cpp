@@ -17,23 +17,24 @@ namespace json = boost::json;
 
 namespace {
 
-// Limits each render: a template comes with its model, is not trusted, and is rendered a dozen times before the server starts.
+// Limits the steps of each render, because a template comes with its model, is not trusted, and is rendered a dozen times before the server
+// starts.
 constexpr std::uint64_t kMaxProbeSteps = 500'000;
 
-// Words that templates do not write by themselves, so each rendered word comes from a message.
+// Words that templates do not contain, so each of them in rendered text comes from a message.
 constexpr std::string_view kProbeWords[] = {"Qvira", "Zelmo", "Wubri", "Xandu", "Jorfe"};
 
-// Renders conversations of one word per message.
+// Renders short conversations with one word per message.
 class Probe {
  public:
   explicit Probe(const ChatTemplate& chat_template) : template_(&chat_template) {
     if (shows({"user"})) return;
-    // Some templates only work for requests with tools.
+    // Some templates render only requests with tools.
     tools_ = one_tool();
     is_useful_ = shows({"user"});
   }
 
-  // Returns false if the template does not show a user's message, so that nothing can be found out.
+  // Returns false if the template does not show a user's message. In this case nothing can be derived from renders.
   [[nodiscard]] bool is_useful() const { return is_useful_; }
 
   [[nodiscard]] bool shows(std::initializer_list<std::string_view> roles) const {
@@ -44,7 +45,7 @@ class Probe {
     return text && has_words(*text, num_words);
   }
 
-  // Renders a call of an earlier answer and its result. Returns nullopt if it cannot be rendered.
+  // Renders a conversation with a call of an earlier answer and its result. Returns nullopt if the template cannot render it.
   [[nodiscard]] std::optional<std::string> with_call(bool has_text, bool is_parted, bool is_text = false) const {
     json::value arguments = json::object{{"k", kProbeWords[4]}};
     if (is_text) arguments = json::value(json::serialize(arguments));
@@ -56,7 +57,7 @@ class Probe {
     messages.push_back(
         {{"role", "assistant"}, {"content", is_parted ? "" : said}, {"tool_calls", json::array{json::value(std::move(call))}}});
     messages.push_back({{"role", "tool"}, {"tool_call_id", "Qaaaaaaa1"}, {"name", "f"}, {"content", kProbeWords[2]}});
-    // Some templates take text before a call for reasoning and omit it once the answer is over. A separate message must be shown even then.
+    // Some templates treat text before a call as reasoning and omit it in earlier answers. A separate message must be shown even there.
     if (is_parted) messages.push_back({{"role", "assistant"}, {"content", kProbeWords[3]}});
     if (is_parted) messages.push_back({{"role", "user"}, {"content", "x"}});
     return render(std::move(messages), one_tool());
@@ -96,7 +97,8 @@ bool is_user(const json::value& message) {
   return message.is_object() && has_role(message.get_object(), "user");
 }
 
-// Moves instructions to an adjacent message of the user: the one before, else the one after. Otherwise adds a message of the user.
+// Moves instructions to an adjacent message of the user: the previous message or else the next one. If neither is a message of the user,
+// adds one.
 void move_to_user_message(const std::string& instructions, json::value* next, json::array& kept) {
   if (!kept.empty() && is_user(kept.back()))
     put_after(kept.back().get_object(), instructions);
@@ -123,7 +125,7 @@ TemplateRoles find_roles(const ChatTemplate& chat_template, std::string_view sou
   roles.late_system = roles.system && probe.shows({"system", "user", "assistant", "system", "user"}) &&
                       probe.shows({"system", "user", "assistant", other, "user"});
   roles.several_users = probe.shows({"user", "user"});
-  // A template that writes calls as JSON text does not escape the letters of these words.
+  // The words contain no letters that JSON escapes, so they can also be found in calls that the template writes as JSON text.
   auto called = probe.with_call(false, false);
   if (!called) {
     called = probe.with_call(false, false, true);

@@ -1,5 +1,5 @@
 #pragma once
-// A tool of a request, as its calls and its prompt need it.
+// A tool of a request, with the data that calls and prompts need.
 #include <algorithm>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
@@ -17,7 +17,7 @@ struct Tool {
   std::size_t index = 0;                    // index in the client's list of tools
 };
 
-// Returns the tool of this name, or null.
+// Returns the tool with this name, or null.
 [[nodiscard]] inline const Tool* find_tool(const std::vector<Tool>& tools, std::string_view name) {
   const auto found = std::ranges::find(tools, name, &Tool::name);
   return found == tools.end() ? nullptr : &*found;

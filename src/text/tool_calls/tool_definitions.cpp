@@ -13,7 +13,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::string_view kValues[] = {"default", "const", "enum", "examples", "example"};
-// Keywords with an object as value. The client chooses the object's keys, and each key maps to a schema.
+// Keywords whose value is an object with keys that the client chooses. Each key maps to a schema.
 constexpr std::string_view kNamed[] = {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"};
 constexpr std::string_view kTypes[] = {"string", "number", "integer", "boolean", "array", "object"};
 
@@ -22,7 +22,7 @@ bool is_in(const std::string_view (&names)[N], std::string_view name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
-// Bodies are at most 64 levels deep, so the recursion is, too. Adding a member to an object may move its existing members.
+// Recurses at most 64 levels, because bodies are at most 64 levels deep. Adding a member to an object may move its existing members.
 void drop_nulls_of_schema(json::value& schema);
 
 void drop_nulls_of_named(json::value& named) {
@@ -99,7 +99,7 @@ void fill_schema(json::value& value) {
   const std::string_view type = first_type(schema);
   schema["type"] = type;
   if (json::value& description = schema["description"]; !description.is_string()) description = "";
-  // gpt-oss's template concatenates the default of these schemas to text, so it must be a string.
+  // gpt-oss's template concatenates the default of schemas with enum or oneOf to text, so the default must be a string.
   if (json::value* preset = schema.if_contains("default"); preset != nullptr && (schema.contains("enum") || schema.contains("oneOf"))) {
     if (preset->is_null())
       schema.stable_erase("default");

@@ -1,5 +1,5 @@
-// Writes tools and calls as text, for templates that do not support them. The server calls it for each conversation with tools before it
-// renders the template. The functions are pure over the request's JSON. What a template supports stays unchanged.
+// Writes tools and calls as text, for templates that do not support tools or calls. The server calls it for each conversation with tools
+// before it renders the template. The functions depend only on the request's JSON. Messages that the template supports stay unchanged.
 #include "text/tool_calls/tool_prompt.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace json = boost::json;
 
 namespace {
 
-// Appends JSON with Python's white space, which models know.
+// Appends JSON with white space as Python writes it, which models know from training.
 void append_spaced(std::string& out, const json::value& value) {
   if (value.is_object()) {
     out += '{';
@@ -79,7 +79,7 @@ std::string pythonic_call(const EarlierCall& call) {
   return text + ")";
 }
 
-// Writes calls in sections, as DeepSeek and Kimi do.
+// Writes calls in sections, in the formats of DeepSeek and Kimi.
 std::string section_calls(const CallFormat& format, const std::vector<EarlierCall>& calls) {
   const SectionDelimiters delimiters = section_delimiters(format.style);
   std::string text(delimiters.begin);
@@ -110,7 +110,7 @@ std::string messages_of_calls(const std::vector<EarlierCall>& calls) {
   return text;
 }
 
-// Returns nine letters and digits for an id: the id itself if it has this form, otherwise the start of its hash (FNV-1a).
+// Returns an id of nine letters and digits: the given id if it has this form, otherwise the beginning of its hash (FNV-1a).
 std::string short_id(std::string_view id) {
   std::string kept;
   for (const char c : id)

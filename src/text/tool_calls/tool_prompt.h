@@ -1,5 +1,5 @@
 #pragma once
-// Writes tools and calls as text in messages, for templates that do not support them.
+// Writes tools and calls as text into messages, for templates that do not support tools or calls.
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace quire {
 
-// Returns text for a system message: the tools as the client sent them, and how to call them.
+// Returns the text for a system message: the tools as the client sent them, and how to call them.
 [[nodiscard]] std::string describe_tools(const CallFormat& format, const boost::json::array& tools);
 
-// Returns the calls of an earlier answer in the model's format. `calls`: objects with a "function" that has a name and arguments (an
+// Returns the calls of an earlier answer in the model's format. `calls` are objects with a "function" that has a name and arguments (an
 // object).
 [[nodiscard]] std::string write_calls(const CallFormat& format, const boost::json::array& calls);
 
-// Changes messages to a form that the template supports: calls and results become text, tools are described in a system message, and ids
-// have nine letters and digits, each only if the template needs it. `tools`: an array, or null.
+// Changes messages to a form that the template supports, as far as needed: calls and results become text, a system message describes the
+// tools, and ids get nine letters and digits. `tools` is an array or null.
 void adapt_messages(const CallFormat& format, const boost::json::value& tools, boost::json::array& messages);
 
 }  // namespace quire

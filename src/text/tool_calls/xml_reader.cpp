@@ -1,6 +1,6 @@
-// Reads calls of Qwen3-Coder and Seed-OSS: <function=name>, for each argument <parameter=key>, its value as plain text and </parameter>,
-// then </function>. The tool's schema gives the type of a value, so a value is written only after its end tag. AnswerParser uses a reader
-// on one thread at a time.
+// Reads calls of Qwen3-Coder and Seed-OSS: <function=name>; for each argument <parameter=key>, its value as plain text, and </parameter>;
+// then </function>. The tool's schema determines the type of a value, so a value is written only after its end tag. AnswerParser uses a
+// reader on one thread at a time.
 #include <string>
 
 #include "base/json_writer.h"
@@ -39,7 +39,8 @@ class XmlReader final : public CallReader {
   }
 
  private:
-  // function: before the function's tag. inside: between arguments. closing: before the delimiter after the call.
+  // function: before the function's tag. inside: before an argument or the end of the function. closing: before the delimiter that ends the
+  // call.
   enum class State : std::uint8_t { function, name, inside, key, value, closing };
 
   ByteStatus enter(State state) {
@@ -47,7 +48,7 @@ class XmlReader final : public CallReader {
     word_.clear();
     return ByteStatus::more;
   }
-  // Reads white space and then one of two tags.
+  // Reads white space and then the tag `tag` or `other`. Enters the state `next` after `tag`.
   ByteStatus push_tag(char byte, std::string_view tag, std::string_view other, State next) {
     if (word_.empty() && is_blank(byte)) return ByteStatus::more;
     word_ += byte;
@@ -95,7 +96,7 @@ class XmlReader final : public CallReader {
   bool is_tight_;
   const std::vector<Tool>* tools_;
   State state_ = State::function;
-  const Tool* tool_ = nullptr;  // null: the request does not have this tool
+  const Tool* tool_ = nullptr;  // null: the request has no tool with this name
   bool is_first_ = true;
   std::string word_, key_;
 };

@@ -163,7 +163,7 @@ TEST(StepTimePredictor, SplitsAStepIntoDecodesAndPromptTokens) {
   }
 }
 
-// A chunk of a prompt, beside one decode, after `context` other tokens. It has as many tokens as the limits allow.
+// A chunk of a prompt, with one decode, after `context` other tokens. It has as many tokens as the limits allow.
 StepWork chunk_after(double context, const PrefillLimits& limits) {
   const double double_at = limits.context_of_double_cost == 0 ? 1e12 : limits.context_of_double_cost;
   const double a = double_at + context;

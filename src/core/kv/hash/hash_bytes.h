@@ -1,5 +1,5 @@
 #pragma once
-// Appends numbers to a byte buffer in a given byte order.
+// Byte order of numbers, and a reusable byte buffer.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -32,8 +32,8 @@ std::array<std::uint8_t, kBytes> big_endian(std::uint64_t value) {
   return bytes;
 }
 
-// A byte buffer with storage that only grows: one capacity check per piece, and no allocation once it is large enough. Each hash function
-// reuses one buffer for every block, because every prompt waits for its hashes.
+// A byte buffer that only grows: one capacity check per call, and no allocation once it is large enough. Each hash function reuses one
+// buffer for every block, because every prompt waits for its hashes.
 class HashBytes {
  public:
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -49,8 +49,8 @@ class HashBytes {
     std::memcpy(end(), bytes.data(), bytes.size());
     size_ += bytes.size();
   }
-  // Appends the lowest `count` <= 8 bytes of `word`, lowest first. Every count takes the same work, so numbers of mixed sizes cost no
-  // mispredicted branch.
+  // Appends the lowest `count` <= 8 bytes of `word`, lowest byte first. The work does not depend on `count`, so numbers of mixed sizes
+  // cause no mispredicted branches.
   void put_low_bytes(std::uint64_t word, std::size_t count) {
     static_assert(std::endian::native == std::endian::little);
     ensure(sizeof word);
@@ -58,7 +58,7 @@ class HashBytes {
     std::memcpy(end(), &word, sizeof word);
     size_ += count;
   }
-  // Replaces bytes that were written before, at `position`.
+  // Overwrites bytes at `position`, which must have been written before.
   void overwrite(std::size_t position, std::span<const std::uint8_t> bytes) {
     QUIRE_CHECK(position + bytes.size() <= size_, "only written bytes are overwritten");
     std::memcpy(storage_.data() + position, bytes.data(), bytes.size());

@@ -1,7 +1,7 @@
 #pragma once
-// Encodes a block as the bytes that are digested. Each function replaces the content of `out` and reuses its storage. hash_function.cpp
-// calls it for each full block. A change of one byte changes every block hash: caches on disk, routers and vLLM's own workers would then
-// find nothing. Recorded hashes (tests/golden) guard all three encodings.
+// Encodes the input of a block hash as bytes. Each function replaces the content of `out` and reuses its memory. hash_function.cpp calls it
+// for each full block. If one byte of an encoding changes, every block hash changes: caches on disk, routers and vLLM's workers would then
+// find nothing. Recorded hashes (tests/golden) test all three encodings.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -11,18 +11,18 @@
 
 namespace quire {
 
-// Writes what Python's pickle (protocol 5, C implementation) writes for (parent, tuple(tokens), extra_keys or None), where every string is
-// a separate object. CPython has one object for each string of a single Latin-1 character, and so has this function.
+// Writes the bytes of Python's pickle (protocol 5, C implementation) for (parent, tuple(tokens), extra_keys or None), where every string is
+// a separate object. Exception: as in CPython, equal strings of one Latin-1 character are the same object.
 void encode_pickle(std::span<const std::uint8_t> parent, const HashInput& input, HashBytes& out);
-// Encodes a string alone in the same format.
+// Encodes a single string in the same format.
 void encode_pickle(std::string_view text, HashBytes& out);
 
-// Writes what cbor2.dumps(..., canonical=True) writes for the same tuple (RFC 8949, 4.2).
+// Writes the bytes of cbor2.dumps(..., canonical=True) for the same tuple (RFC 8949, 4.2).
 void encode_cbor(std::span<const std::uint8_t> parent, const HashInput& input, HashBytes& out);
 void encode_cbor(std::string_view text, HashBytes& out);
 
-// Writes quire's format: the parent's bytes, then tag, length and bytes of each field that is present. Numbers are little-endian and 32
-// bits wide.
+// Writes quire's own format: the parent's bytes, then tag, length and bytes of each field that is present. Numbers are 32 bits wide and
+// little-endian.
 void encode_canonical(std::span<const std::uint8_t> parent, const HashInput& input, HashBytes& out);
 void encode_canonical(std::string_view text, HashBytes& out);
 

@@ -4,10 +4,10 @@
 namespace quire {
 namespace {
 
-// These numbers are part of every block hash: a number must never be reused for another field.
+// These numbers are part of every block hash. A number must never be reused for another field.
 enum class Tag : std::uint8_t { root = 1, tokens = 2, lora = 3, multimodal = 4, salt = 5, embeds = 6 };
 
-// Writes tag and length before the bytes, so that different inputs cannot give the same bytes.
+// Writes tag and length before the bytes, so that different inputs never have the same encoding.
 void put_field(Tag tag, std::span<const std::uint8_t> bytes, HashBytes& out) {
   out.put(static_cast<std::uint8_t>(tag));
   out.put(little_endian<4>(bytes.size()));

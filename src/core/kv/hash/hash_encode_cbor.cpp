@@ -1,5 +1,5 @@
-// CBOR (RFC 8949) as cbor2 writes it in canonical form: the bytes that vLLM's sha256_cbor and xxhash_cbor digest. hash_function.cpp calls
-// it for each full block, on the thread that computes hashes. A change of one byte changes every block hash.
+// Encodes CBOR (RFC 8949) as cbor2 does in canonical form: the bytes that vLLM's sha256_cbor and xxhash_cbor digest. hash_function.cpp
+// calls it for each full block, on the thread that computes hashes. If one byte changes, every block hash changes.
 #include "base/check.h"
 #include "core/kv/hash/hash_encode.h"
 
@@ -10,7 +10,7 @@ enum class Major : std::uint8_t { unsigned_integer = 0, negative_integer = 1, by
 
 constexpr std::uint8_t kNull = 0xF6;
 
-// Writes the shortest head of a value below 2^32 (RFC 8949, 3), without a branch.
+// Writes the shortest head for a value below 2^32 (RFC 8949, 3), without a branch.
 void put_head(Major major, std::uint32_t value, HashBytes& out) {
   constexpr std::array<std::uint8_t, 4> kInfo{0, 24, 25, 26};
   constexpr std::array<std::uint8_t, 4> kNumBytes{0, 1, 2, 4};
@@ -25,7 +25,7 @@ void put_integer(std::int32_t value, HashBytes& out) {
   put_head(sign == 0 ? Major::unsigned_integer : Major::negative_integer, static_cast<std::uint32_t>(value ^ sign), out);
 }
 
-// Positions count tokens and fit into 32 bits and a sign.
+// Writes a position in tokens: 32 bits and a sign.
 void put_position(std::int64_t value, HashBytes& out) {
   const bool negative = value < 0;
   QUIRE_CHECK((negative ? ~value : value) <= std::int64_t{UINT32_MAX}, "a position fits into 32 bits and a sign");
@@ -65,7 +65,8 @@ void put_tagged_keys(const HashInput& input, HashBytes& out) {
   }
 }
 
-// Writes vLLM's generate_block_hash_extra_keys: the adapter, the items with their positions, the salt, the embeddings; None without any.
+// Writes vLLM's generate_block_hash_extra_keys: the adapter, the multimodal items with their positions, the salt and the digest of the
+// embeddings. Writes null if the input has no extra keys.
 void put_extra_keys(const HashInput& input, HashBytes& out) {
   const std::size_t num_keys = input.num_extra_keys();
   if (num_keys == 0) {

@@ -1,6 +1,6 @@
-// Pickle, protocol 5 (PEP 3154, PEP 574, Modules/_pickle.c). Opcodes lie in frames of at least 64 KiB; a frame ends before an object, never
-// within one. MEMOIZE follows every string, byte string and non-empty tuple. The bytes equal the output of CPython's C pickler, including
-// frame starts and memoized strings, because vLLM digests them. Called per block; writes into reused storage.
+// Encodes pickle, protocol 5 (PEP 3154, PEP 574, Modules/_pickle.c). Opcodes are in frames of at least 64 KiB; a frame ends before an
+// object, never within an object. MEMOIZE follows every string, byte string and non-empty tuple. The bytes equal the output of CPython's C
+// pickler, including the starts of frames and the memoized strings, because vLLM digests them. Called for each block; reuses memory.
 #include <algorithm>
 
 #include "base/check.h"
@@ -40,14 +40,14 @@ class PickleWriter {
       begin_object();
       open_frame();
       QUIRE_CHECK(frame_size() < kFrameTarget, "a full frame is closed before the next object");
-      // Writes as many integers as certainly fit into the frame.
+      // Writes as many integers as fit into the frame even if each takes the maximum of 5 bytes.
       const std::size_t room = kFrameTarget - 1 - frame_size();
       const std::size_t count = std::clamp<std::size_t>(room / kLongestInteger, 1, values.size());
       for (std::int32_t value : values.first(count)) put_integer(value);
       values = values.subspan(count);
     }
   }
-  // Writes a distance within a request: 32 bits and a sign.
+  // Writes a distance between tokens of a request: 32 bits and a sign.
   void integer(std::int64_t value) {
     if (value >= INT32_MIN && value <= INT32_MAX) {
       const auto narrow = static_cast<std::int32_t>(value);
@@ -63,7 +63,7 @@ class PickleWriter {
     opcode(op::none);
   }
 
-  // Writes a digest, at most 255 bytes.
+  // Writes a byte string of at most 255 bytes, such as a digest.
   void byte_string(std::span<const std::uint8_t> value) {
     QUIRE_CHECK(value.size() <= 0xFF, "the length of a byte string fits into one byte");
     begin_object();
@@ -76,7 +76,7 @@ class PickleWriter {
   void text(std::string_view value) {
     begin_object();
     if (is_latin1_character(value) && reuse(value)) return;
-    // A string as long as a frame is written between two frames.
+    // A string of at least the size of a frame is written between two frames.
     const bool apart = value.size() >= kFrameTarget;
     if (apart) close_frame();
     if (value.size() <= 0xFF) {
@@ -90,7 +90,7 @@ class PickleWriter {
     memoize();
   }
 
-  // Writes a string that is always the same Python object: written once, then referred to.
+  // Writes a string that is the same Python object each time: the first call writes the string, later calls write a reference to it.
   void constant(std::string_view value) {
     QUIRE_CHECK(value.size() <= 0xFF, "the length of a constant fits into one byte");
     begin_object();
@@ -138,7 +138,7 @@ class PickleWriter {
     open_frame();
     out_.put(code);
   }
-  // Writes one byte, two bytes, or four with the sign, without a branch.
+  // Writes the integer with 1 or 2 bytes if it is not negative and fits, else with 4 bytes. Does not branch.
   void put_integer(std::int32_t value) {
     constexpr std::array<std::uint8_t, 3> kOpcodes{op::bin_int1, op::bin_int2, op::bin_int};
     constexpr std::array<std::uint8_t, 3> kNumBytes{1, 2, 4};
@@ -172,7 +172,7 @@ class PickleWriter {
       characters_[num_characters_++] = {value, static_cast<std::uint8_t>(memo_size_)};
     return false;
   }
-  // Writes the fewest two's complement bytes that keep the sign: 5 for each distance beyond 32 bits.
+  // Writes the shortest two's complement encoding. Each distance that needs more than 32 bits takes 5 bytes.
   void long_integer(std::int64_t value) {
     QUIRE_CHECK(value < std::int64_t{1} << 39 && value >= -(std::int64_t{1} << 39), "the value fits into five bytes");
     constexpr std::size_t size = 5;
@@ -188,11 +188,11 @@ class PickleWriter {
   };
 
   HashBytes& out_;
-  std::size_t frame_ = 0;  // start of the open frame; 0: no frame is open
+  std::size_t frame_ = 0;  // start of the open frame; 0 if no frame is open
   std::size_t memo_size_ = 0;
   std::size_t num_open_tuples_ = 0;
-  // Constants and strings of one Latin-1 character that were written, with their memo index. CPython has one object for each, which pickle
-  // then refers to. After 16 of them in one block's keys, further ones are written out again, which no real key needs.
+  // Constants and strings of one Latin-1 character that were written, with their memo index. CPython has one object for each of them, so
+  // pickle writes a reference when one repeats. Only the first 16 strings of a block are stored; real keys have fewer.
   std::array<Character, 16> characters_;
   std::size_t num_characters_ = 0;
 };

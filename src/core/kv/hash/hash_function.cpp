@@ -1,6 +1,6 @@
-// The hash functions by name, and the hash chain over a request's blocks. The core makes one function and calls it on its thread when a
-// request is added and when outputs fill a block. The engine uses a separate object on the submitting thread, because a function reuses its
-// buffers.
+// Implements the hash functions and computes the hashes of a request's blocks, each from the hash of the block before it. The core makes
+// one function and calls it on its thread when a request is added and when outputs fill a block. The engine uses a separate object on the
+// submitting thread, because a function reuses its buffers.
 #include "core/kv/hash/hash_function.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
-// Hashes of blocks that are larger than the hash block size: the concatenated hashes that a block spans, not a new hash (vLLM:
-// BlockHashListWithBlockSize).
+// Hashes of blocks that are larger than the hash block size. Such a block has no new hash: its key is the list of the hashes of its hash
+// blocks (vLLM: BlockHashListWithBlockSize).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,8 +10,7 @@
 
 namespace quire {
 
-// A view of a request's hashes; block_size must be a multiple of hash_block_size. Cheap to make per call: groups with larger blocks read
-// the same hashes in longer pieces.
+// A view of a request's hashes. block_size must be a multiple of hash_block_size. Cheap to make for each call.
 class BlockHashList {
  public:
   BlockHashList(std::span<const BlockHash> hashes, std::uint32_t hash_block_size, std::uint32_t block_size)

@@ -1,4 +1,4 @@
-// A slot is free unless its round is the set's: clear() begins a new round.
+// A slot is taken if its round equals the set's round. clear() begins a new round, which frees all slots.
 #include "core/kv/hash/hash_set.h"
 
 #include <algorithm>

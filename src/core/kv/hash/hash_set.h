@@ -1,6 +1,6 @@
 #pragma once
-// A set of block hashes that is filled and emptied in every step: open addressing, cleared in O(1), as large as the fullest step so far
-// needed.
+// A set of block hashes that is filled and cleared in every step: open addressing, cleared in O(1). Its memory is that of the largest set
+// so far.
 #include <cstdint>
 #include <vector>
 
@@ -8,7 +8,8 @@
 
 namespace quire {
 
-// Holds the hashes that a step has cached (mamba_manager.cpp). Block hashes are digests, so their first bytes serve as hash.
+// Contains the hashes that were cached in the current step (mamba_manager.cpp). Block hashes are digests, so their first bytes serve as the
+// table's hash.
 class HashSet {
  public:
   [[nodiscard]] bool contains(const BlockHash& hash) const { return !slots_.empty() && slots_[slot_of(hash)].round == round_; }
@@ -21,10 +22,10 @@ class HashSet {
  private:
   struct Slot {
     BlockHash hash;
-    std::uint64_t round = 0;  // the slot is taken if this is the set's round
+    std::uint64_t round = 0;  // the slot is taken if this equals the set's round
   };
 
-  // Returns the slot of the hash, or the slot where it would be inserted. There is always a free slot.
+  // Returns the slot of the hash, or the slot at which it would be inserted. At least one slot is always free.
   [[nodiscard]] std::size_t slot_of(const BlockHash& hash) const;
 
   std::vector<Slot> slots_;  // size is a power of two

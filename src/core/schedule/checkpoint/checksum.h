@@ -1,6 +1,6 @@
 #pragma once
-// A 64-bit checksum that detects damaged bytes. It detects any change within one word of eight bytes, but does not resist deliberate
-// collisions.
+// Computes a 64-bit checksum that detects damaged bytes. It detects every change that lies within one aligned word of eight bytes, but does
+// not protect against deliberate collisions.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// Uses four lanes of eight bytes, because a checkpoint has megabytes and the engine waits for the sum.
+// Uses four independent lanes of eight bytes for speed: a checkpoint has megabytes, and the engine waits for the checksum.
 inline std::uint64_t checksum(std::span<const std::uint8_t> bytes) {
   constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15ULL;
   constexpr int kTurn = 29;

@@ -1,5 +1,5 @@
-// Checks a state that was read from bytes before other code looks at it. Every index must be in range, and counts that are stored twice
-// must agree. Only Core::restore() calls it. The rules of invariants.cpp are checked afterwards.
+// Checks a state that was read from a checkpoint before other code uses it. Every index must be in range, and counts that are stored twice
+// must be equal. Only Core::restore() calls it. The rules of invariants.cpp are checked afterwards.
 #include <cstdlib>
 #include <unordered_map>
 #include <unordered_set>
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr std::int32_t kMostTokens = 1 << 30;  // bounds sums of two counts
+constexpr std::int32_t kMostTokens = 1 << 30;  // the sum of two such counts does not overflow
 
 bool is_count(std::int32_t value) {
   return value >= -kMostTokens && value <= kMostTokens;
@@ -28,7 +28,7 @@ const Rule* unsound_counts(const Request& r, const CoreConfig& config) {
   return nullptr;
 }
 
-// Checks the plans and the index that the request records.
+// Checks the steps and the plan index that the request stores.
 const Rule* unsound_place(const Request& r, const PlanRing& plans) {
   QUIRE_RULE(r.in_flight.last_step == kNeverScheduled || r.in_flight.last_step < plans.next_step(),
              "the last step of a request was planned");

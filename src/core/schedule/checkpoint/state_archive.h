@@ -1,10 +1,10 @@
 #pragma once
-// Writes and reads the state of a core. StateWriter and StateReader are called with the same fields in the same order.
+// Writes and reads the state of a core. StateWriter and StateReader visit the same fields in the same order.
 //
-// The members of an aggregate are written in order. A structure with members that are not written, or with private ones, lists its fields
-// once, as T::fields(form, self) or fields(form, value), and names or counts every member. A new member does not compile until it is
-// listed, or a comment explains why it does not last from call to call. A pointer to a request, a job or a transfer is written as its id.
-// Lists of numbers are written as they are in memory, because most of the bytes are tokens and block hashes.
+// The members of an aggregate are written in order. A structure with private members, or with members that are not written, lists its
+// fields in T::fields(form, self) or fields(form, value), which names every member. A new member therefore does not compile until it is
+// listed, or a comment explains why it is not saved. A pointer to a request, a job or a transfer is written as the id of its target. Lists
+// of numbers are written as raw memory, because most of the bytes are tokens and block hashes.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -42,7 +42,7 @@ inline constexpr bool kIsId = false;
 template <class Tag, class Rep>
 inline constexpr bool kIsId<Id<Tag, Rep>> = true;
 
-// True for types that are copied as raw bytes: all their bytes are significant, and any bytes are a valid value.
+// True for types that are copied as raw bytes: types without padding for which every combination of bytes is a valid value.
 template <class T>
 inline constexpr bool kIsRawState = (std::is_integral_v<T> && !std::is_same_v<T, bool>) || std::is_same_v<T, std::byte> || kIsId<T> ||
                                     std::is_same_v<T, BlockHash> || requires { requires T::kIsRaw; };
@@ -58,7 +58,7 @@ class StateWriter {
   [[nodiscard]] static bool is_good() { return true; }
   static void expect(bool /*holds*/, const char* /*rule*/) {}
 
-  // Writes the token ids of prompts and outputs. The last `num_outputs` tokens are outputs.
+  // Writes the token ids of a prompt and its outputs. The last `num_outputs` tokens are outputs.
   void tokens(const std::vector<TokenId>& tokens, std::int32_t num_outputs = 0) {
     if (!omits_tokens) return put(tokens);
     QUIRE_CHECK(num_outputs >= 0 && static_cast<std::size_t>(num_outputs) <= tokens.size(), "outputs are at the end of the tokens");
@@ -93,8 +93,8 @@ class StateWriter {
   }
 
   ByteWriter out;
-  bool omits_tokens = false;                    // placeholders replace token ids (left_out.h)
-  const PseudonymKey* pseudonym_key = nullptr;  // for block hashes; null: hashes are written unchanged
+  bool omits_tokens = false;                    // write placeholders instead of token ids (left_out.h)
+  const PseudonymKey* pseudonym_key = nullptr;  // replaces block hashes by pseudonyms; null: hashes are written unchanged
 
  private:
   template <class T>
@@ -186,7 +186,8 @@ class StateWriter {
     if (job != nullptr) put(*job->name);
   }
   void put(const PlaceholderRange& range) {
-    // With a mask, an end of 0 counts from the back and returns the total. Without a mask it returns 0.
+    // With a mask, embeds_in_range(0, 0) returns the total number of embeddings, because an end of 0 counts from the back. Without a mask
+    // it returns 0.
     const bool has_mask = range.length() > 0 && (range.num_embeds() != range.length() || range.embeds_in_range(0, 0).second != 0);
     (*this)(range.offset(), range.length(), has_mask);
     for (std::int64_t i = 0; has_mask && i < range.length(); ++i) {
@@ -198,7 +199,7 @@ class StateWriter {
   std::vector<TokenId> blank_;
 };
 
-// The last valid value of each enum.
+// Returns the largest valid value of each enum.
 constexpr std::uint8_t last_of(RequestStatus /*kind*/) {
   return static_cast<std::uint8_t>(RequestStatus::finished_repetition);
 }
@@ -224,8 +225,8 @@ constexpr std::uint8_t last_of(TableUpdate /*kind*/) {
   return static_cast<std::uint8_t>(TableUpdate::replace_one);
 }
 
-// Reads a state from arbitrary bytes. Memory grows only as far as the bytes justify, and an id must refer to an object that was read
-// before. After the first error all values read are blank. why() returns the rule that does not hold, or null if the bytes themselves were
+// Reads a state from arbitrary bytes. The memory it allocates is bounded by the size of the input, and an id must refer to an object that
+// was read before. After the first error, all further values are empty. why() returns the rule that does not hold, or null if the bytes are
 // malformed.
 class StateReader {
  public:
@@ -246,7 +247,8 @@ class StateReader {
     in.fail();
   }
 
-  // Returns the tokens that a plan shows, as far as the request still has them. A session may have been cut since.
+  // Returns the tokens that a plan refers to. Returns fewer if the request does not have them any more, because the session was shortened
+  // since.
   [[nodiscard]] std::span<const TokenId> tokens_of(RequestId id, std::size_t begin, std::size_t size) const {
     const Request* const request = table_->find_any(id);
     if (request == nullptr || begin > request->tokens.size()) return {};
@@ -257,7 +259,7 @@ class StateReader {
   void embeds(std::vector<std::byte>& bytes) { get(bytes); }
   void moved_by(TransferId id, std::span<const BlockId>& blocks, std::span<const std::uint64_t>& places) const {
     const OpenTransfers::Entry* const open = transfers_->find(id);
-    if (open == nullptr) return;  // the transfer is over already
+    if (open == nullptr) return;  // the transfer has ended
     blocks = open->blocks;
     places = open->places;
   }

@@ -1,7 +1,7 @@
 #pragma once
-// Lists the fields of those public values in a core's state that a checkpoint does not contain completely, in the order of their bytes: one
-// list for writing and reading. A binding must name every field to compile, so a new field must be added here. Types with private members
-// list them themselves (T::fields). All other aggregates need no list: state_archive.h writes their members in order.
+// Lists the checkpoint fields of public types in a core's state, in the order of their bytes, for types that are not saved completely. One
+// list serves writing and reading. A new field does not compile until the structured binding names it. Types with private members list
+// their fields themselves (T::fields). Other aggregates need no list: state_archive.h writes all their members in order.
 #include <concepts>
 #include <type_traits>
 
@@ -17,7 +17,8 @@ namespace quire {
 template <class T, class Value>
 concept IsState = std::same_as<std::remove_const_t<T>, Value>;
 
-// Omits the groups, so that checkpoints keep their bytes. A core that begins at a checkpoint replays, and publishes no events.
+// group_idx is not saved, so that the format of checkpoints does not change. A core that begins at a checkpoint only replays and publishes
+// no events.
 template <class Archive>
 void fields(Archive& form, IsState<BlockStored> auto& stored) {
   [[maybe_unused]] auto& [block_hashes, parent_block_hash, token_ids, block_size, lora_id, medium, lora_name, extra_keys, group_idx] =
@@ -31,7 +32,7 @@ void fields(Archive& form, IsState<BlockRemoved> auto& removed) {
   form(block_hash, medium);
 }
 
-// Parts of plans. Their views are omitted: the arena restores them.
+// Parts of plans. Their views are not saved: the arena restores them.
 
 template <class Archive>
 void fields(Archive& form, IsState<AdmittedRequest> auto& admitted) {
@@ -59,7 +60,7 @@ void fields(Archive& form, IsState<Transfer> auto& transfer) {
   form.moved_by(id, blocks, places);
 }
 
-// Omits the lists, which belong to the arena.
+// The lists are not saved here: the arena saves them.
 template <class Archive>
 void fields(Archive& form, IsState<StepPlan> auto& plan) {
   [[maybe_unused]] auto& [step, released, admitted, table_deltas, copies, scheduled, num_scheduled_tokens, finished, preempted,

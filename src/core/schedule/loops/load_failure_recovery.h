@@ -1,10 +1,9 @@
 #pragma once
 // Recovers requests that ran on blocks whose load failed (moves/failed_load_tracker.h), if they do not end instead.
 //
-//   running -> preempted     computed again from the first token; the request loads nothing more
-//   waiting_*, -> waiting,   computed again: the request found such a block, or was preempted since. A request with a load in progress
-//   frees
-//   preempted   preempted    its blocks when the load has ended
+//   running -> preempted                         The request is computed again from the first token and loads nothing more.
+//   waiting_*, preempted -> waiting, preempted   A request that holds such a block is computed again. If a load of the request is in
+//                                                progress, its blocks are freed when the load has ended.
 #include <vector>
 
 #include "core/schedule/loops/preemption.h"

@@ -1,6 +1,6 @@
-// Finds the requests that ran on blocks that no load has filled. Called by FailedLoads within apply(), and by
-// Core::requests_invalidated_by() before it, on the core's thread. It only finds them; other parts recover or end them. It must find every
-// request that read a bad block in an outstanding plan, because otherwise its computed blocks would be cached.
+// Finds the requests that ran on blocks whose load failed. Called by FailedLoads during apply(), and by Core::requests_invalidated_by()
+// before it, on the core's thread. It does not change the requests: other parts recover or end them. It must find every request that read a
+// bad block in an outstanding plan, because otherwise blocks with wrong content would be cached.
 #include "core/schedule/moves/failed_load_tracker.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// Returns the plan's entry for the request; null: the plan does not schedule it.
+// Returns the plan's entry for the request, or null if the plan does not schedule it.
 const ScheduledRequest* find_scheduled(const PlanArena& arena, const Request& request) {
   const auto found = std::ranges::find(arena.requests(), &request);
   if (found == arena.requests().end()) return nullptr;
@@ -19,7 +19,7 @@ const ScheduledRequest* find_scheduled(const PlanArena& arena, const Request& re
 
 }  // namespace
 
-// Repeats until nothing new is found: a request may use blocks that another one computed, in the same plan or a later one.
+// Repeats the scans until nothing new is found: a request may use blocks that another request computed, in the same plan or a later one.
 void FailedLoadTracker::find(const PlanArena* applied, std::span<const BlockId> not_loaded) {
   is_bad_.assign(kv_.pool().num_blocks(), false);
   bad_.clear();
@@ -68,7 +68,7 @@ std::size_t FailedLoadTracker::first_bad(std::span<const BlockId> blocks, std::u
                                                                            : static_cast<std::size_t>(found - blocks.begin());
 }
 
-// The tables that a request began with show which blocks it found, even if it no longer holds them.
+// Scans the block tables in the plan, because they show which blocks a request began with, even if it does not hold them any more.
 bool FailedLoadTracker::scan_plan(const PlanArena& arena) {
   QUIRE_CHECK(arena.requests().size() == arena.plan().scheduled.size(), "a plan has a request for each entry");
   bool has_grown = false;

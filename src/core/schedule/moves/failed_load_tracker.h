@@ -1,7 +1,7 @@
 #pragma once
-// Finds requests that ran on blocks that a load was due to fill but did not (FixOptions::unloaded_begin_anew). Blocks computed from such a
-// block are bad as well, and so is the progress of each request that found a block of either kind. These requests are recovered
-// (loops/load_failure_recovery.h), or they end (results/failed_loads.h).
+// Finds requests that ran on blocks that a load should have filled but did not (FixOptions::unloaded_begin_anew). These blocks are bad.
+// Blocks computed from a bad block are bad too, and so are the computed tokens of each request that found a bad block. These requests are
+// recovered (loops/load_failure_recovery.h), or they end (results/failed_loads.h).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,19 +24,19 @@ class FailedLoadTracker {
 
   FailedLoadTracker(const KvCacheManager& kv, const PlanRing& plans, const Queues& queues) : kv_(kv), plans_(plans), queues_(queues) {}
 
-  // Finds the requests that outstanding plans run on these blocks, or on blocks computed from them. `applied`: a plan that has just left
-  // the ring, or null.
+  // Finds the requests that outstanding plans run on the blocks `not_loaded`, or on blocks computed from them. `applied` is a plan that has
+  // just left the ring, or null.
   void find(const PlanArena* applied, std::span<const BlockId> not_loaded);
-  // Affected requests and bad blocks of the last find(). The blocks are ascending, each once.
+  // The affected requests and the bad blocks of the last find(). Each block is listed once, in ascending order.
   [[nodiscard]] std::span<const InvalidatedRequest> invalidated() const { return invalidated_; }
   [[nodiscard]] std::span<const BlockId> bad_blocks() const { return bad_; }
   [[nodiscard]] bool is_invalidated(const Request& request) const { return find_invalidated(request) != nullptr; }
   [[nodiscard]] bool holds_invalid_blocks(const Request& request) const;
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& /*form*/, Self& self) {
-    // Results are valid within one call.
+    // Nothing is saved, because the results of find() are valid only within one call of the core.
     [[maybe_unused]] auto& [kv, plans, queues, is_bad, bad, invalidated] = self;
   }
 
@@ -45,7 +45,7 @@ class FailedLoadTracker {
     QUIRE_CHECK(block.value < is_bad_.size(), "find was called, and the block is in the pool");
     return block != kNullBlock && is_bad_[block.value];
   }
-  // These return whether something new was found.
+  // Return whether a block or a token became invalid that was valid before.
   bool invalidate(BlockId block);
   bool invalidate(Request& request, std::uint32_t num_valid_tokens);
   bool scan_plan(const PlanArena& arena);
@@ -53,7 +53,7 @@ class FailedLoadTracker {
   bool scan_running(const PlanArena* applied);
 
   [[nodiscard]] const InvalidatedRequest* find_invalidated(const Request& request) const;
-  // Returns the index of the first bad block among the blocks of the request's first tokens; their number if there is no bad block.
+  // Returns the index of the first bad block among the blocks of the first `num_tokens` tokens, or blocks.size() if none is bad.
   [[nodiscard]] std::size_t first_bad(std::span<const BlockId> blocks, std::uint32_t group, std::uint32_t num_tokens) const;
   [[nodiscard]] std::uint32_t num_planned_tokens(const Request& request, const PlanArena* applied) const;
 

@@ -1,6 +1,6 @@
-// Finds what a waiting request need not compute, by asking the prefix cache and then the connector. Also moves blocked requests out of
-// their states. The waiting loop and early loads call it on the core's thread, once per admission attempt. Its counts grow with each
-// attempt, as vLLM's do, except under PrefillLimits. It takes no blocks and changes no queue.
+// Finds the tokens that a waiting request need not compute, first in the prefix cache, then through the connector. Also moves blocked
+// requests out of their states. The waiting loop and early loads call it on the core's thread, once per attempt to admit a request. As in
+// vLLM, each attempt counts as a look-up, except under PrefillLimits. It takes no blocks and changes no queue.
 #include "core/schedule/moves/look_up.h"
 
 #include <algorithm>
@@ -14,9 +14,10 @@ namespace {
 
 enum class Held : std::uint8_t { nothing, untracked, tracked };
 
-// Classifies the blocks that a request holds before its look-up; a failed load can leave some. `tracked`: each group that holds blocks
-// counts its cached blocks, so the KV manager can add external tokens. `untracked`: one group does not count them, so the KV manager
-// cannot.
+// Classifies the blocks that a request holds before its look-up, which can be left from a failed load:
+// - nothing: the request holds no blocks.
+// - tracked: each group with blocks counts its cached blocks, so the KV manager can add external tokens.
+// - untracked: a group does not count its cached blocks, so the KV manager cannot add external tokens.
 Held held(const KvBlocks& blocks) {
   Held result = Held::nothing;
   for (std::uint32_t group = 0; group < blocks.num_groups(); ++group) {
@@ -32,7 +33,7 @@ Held held(const KvBlocks& blocks) {
 
 std::optional<Computed> PrefixLookUp::find(Request& request, bool counts_now) {
   Computed computed;
-  // A request with a completed transfer has computed tokens and blocks already.
+  // A request whose transfer has ended already has computed tokens and blocks.
   if (request.num_computed_tokens != 0) {
     computed.num_tokens = request.num_computed_tokens;
     return computed;
@@ -42,9 +43,9 @@ std::optional<Computed> PrefixLookUp::find(Request& request, bool counts_now) {
   computed.was_looked_up = true;
   request.shared_prefix_boundary = computed.hit.shared_prefix_boundary;
   if (computed.is_counted) count(request, computed.hit);
-  // Reported before the request takes blocks: CurveSampler reads how many are held then.
+  // Reports before the request takes blocks, because CurveSampler reads the number of held blocks at this moment.
   if (!context_.rules.counts_hits_at_admission) report_prefix(request, computed.hit);
-  // A failed load can leave blocks but no computed token. If there is a hit then, vLLM's assertions fail; here the hit is ignored.
+  // A failed load can leave blocks without computed tokens. With a hit, vLLM's assertions would fail in this case; here the hit is ignored.
   const Held holds = held(request.blocks);
   if (holds != Held::nothing) computed.hit = {};
   computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
@@ -60,7 +61,7 @@ std::optional<Computed> PrefixLookUp::find(Request& request, bool counts_now) {
   return computed;
 }
 
-// Like find(), but counts and reports nothing: the load may not begin, and the request is looked up again in its turn.
+// Looks up like find(), but counts and reports nothing: the load may not begin, and the request is looked up again at its turn.
 std::optional<Computed> PrefixLookUp::find_load(Request& request) {
   Computed computed;
   computed.hit = kv_.find_prefix(requests_.kv_request(request));
@@ -73,7 +74,7 @@ CacheProbe PrefixLookUp::probe(const Request& request) {
   if (!request.skip_reading_prefix_cache) probe.num_local_tokens = kv_.count_prefix(request.hashes, probe.num_tokens);
   if (context_.seams.connector == nullptr || !request.load.is_allowed()) return probe;
   probe.is_external_known = context_.seams.connector->peek(Requests::view(request), probe.num_local_tokens, probe.external);
-  // At least one token must run, as in ask(), unless the request waits for all of them.
+  // At least one token must be computed, unless the request waits for the load of all its tokens (see ask()).
   std::uint32_t left = probe.num_tokens - probe.num_local_tokens;
   for (TierMatch& match : probe.external) {
     match.num_tokens = std::min(match.num_tokens, left - (match.load_async || left == 0 ? 0 : 1));
@@ -104,10 +105,10 @@ bool PrefixLookUp::ask(const Request& request, bool can_add, Computed& computed)
   const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
   const bool loads_nothing = context_.rules.no_load_when_cache_read_skipped && request.skip_reading_prefix_cache;
   if (!match.num_tokens && !loads_nothing) return false;
-  // At least one token must run, unless the request waits for all of them.
+  // At least one token must be computed, unless the request waits for the load of all its tokens.
   const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
   QUIRE_CHECK(most >= 0, "a hit leaves at least one token to compute");
-  // Takes no more from the connector's answer than the request has tokens for.
+  // Limits the connector's answer to the number of tokens that are left.
   computed.num_external = can_add && !loads_nothing ? std::min(*match.num_tokens, static_cast<std::uint32_t>(most)) : 0;
   computed.load_async = match.load_async && computed.num_external > 0;
   computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
@@ -190,11 +191,11 @@ void PrefixLookUp::take_received(Request& request) {
   QUIRE_CHECK(request.load.received, "the transfers of the request have ended");
   if (request.load.failure != LoadFailure::partial) {
     kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
-    // At least one token must run, so that there is one to sample after.
+    // At least one token must be computed, because its output is the next token.
     if (request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
     if (request.num_cached_tokens < 0) request.num_cached_tokens = request.num_computed_tokens;
   } else if (request.num_computed_tokens != 0) {
-    // A part of the load succeeded: the blocks before the first bad block are valid, and are cached like any others.
+    // A part of the load succeeded: the blocks before the first bad block are valid and are cached.
     kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
     if (context_.rules.partial_loads_leave_last_token && request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
   } else {

@@ -1,8 +1,9 @@
 #pragma once
-// Finds the tokens that a waiting request has already: in the local prefix cache, then through the connector. Also moves requests out of
-// the blocked states.
+// Finds the tokens that a waiting request need not compute: in the local prefix cache, then through the connector. Also moves requests out
+// of the blocked states.
 //
-//   waiting_for_remote_kv -> waiting, preempted   its transfer is over: loaded blocks are cached; without any, its blocks are freed
+//   waiting_for_remote_kv -> waiting, preempted   its transfer has ended: the loaded blocks are cached; without loaded blocks, its
+//                                                 blocks are freed
 //   waiting_for_grammar -> waiting                its grammar is compiled
 #include <cstdint>
 #include <optional>
@@ -16,31 +17,31 @@
 
 namespace quire {
 
-// The tokens that a waiting request has before it runs. They are found, not taken: other requests may take the blocks of `hit` until
-// allocate_slots() attaches them, which must happen before any other allocation.
+// The tokens that a waiting request need not compute. The blocks of `hit` are not taken yet: other requests may take them until
+// allocate_slots() attaches the hit, so no other allocation may come first.
 struct Computed {
-  // The part in the local prefix cache. It is a view, valid until the next search.
+  // Tokens in the local prefix cache. A view, valid until the next search.
   KvHit hit;
-  // Tokens after the hit that the connector has.
+  // Number of tokens after the hit that the connector can load.
   std::uint32_t num_external = 0;
-  std::uint32_t num_connector_queries = 0;  // tokens that the connector was asked about; 0: it was not asked
+  std::uint32_t num_connector_queries = 0;  // tokens that the connector was asked about; 0 if it was not asked
   bool load_async = false;
-  bool was_looked_up = false;   // in the prefix cache, because it had no computed tokens
+  bool was_looked_up = false;   // the request had no computed tokens, so the prefix cache was searched
   bool is_counted = false;      // the look-up was counted
-  std::int32_t num_tokens = 0;  // total
+  std::int32_t num_tokens = 0;  // total of computed, hit and external tokens
 };
 
 class PrefixLookUp {
  public:
   PrefixLookUp(Context& context, KvCacheManager& kv, Requests& requests) : context_(context), kv_(kv), requests_(requests) {}
 
-  // Looks up the request. nullopt: the connector does not know yet. `counts_now` false: only note_admission() counts the look-up, because
-  // the request may be looked up in many steps before it is admitted.
+  // Looks up the request. Returns nullopt if the connector does not know yet. If `counts_now` is false, only note_admission() counts the
+  // look-up, because the request may be looked up in many steps before it is admitted.
   std::optional<Computed> find(Request& request, bool counts_now = true);
-  // Looks up a request without blocks before its turn. Returns what would be loaded while it waits; nullopt: nothing. Not counted until
-  // note_load().
+  // Looks up a request without blocks before its turn. Returns what could be loaded while it waits, or nullopt if nothing. The look-up
+  // counts only with note_load().
   std::optional<Computed> find_load(Request& request);
-  // Returns what find() would find for a request that is not in the core, tier by tier. Nothing is counted or reported.
+  // Returns what find() would find for a request that is not in the core, tier by tier. Counts and reports nothing.
   [[nodiscard]] CacheProbe probe(const Request& request);
   // Called when the request has its blocks. Counts its look-up if find() did not.
   void note_admission(Request& request, const Computed& computed);
@@ -49,14 +50,14 @@ class PrefixLookUp {
   // Reports to the connector that the request has its blocks. A request that waited for a transfer is reported twice: when the transfer
   // begins, and with no external tokens when it is admitted.
   void notify_connector(const Request& request, const Computed& computed);
-  // Moves a blocked request out of its state. False: it stays blocked.
+  // Moves a blocked request out of its state if the reason has ended. Returns false if the request stays blocked.
   bool try_promote(Request& request);
 
   void connector_was_reset() { connector_stats_.reset |= context_.config.report.log_stats; }
   // Returns the statistics of connector look-ups since the last call (with log_stats).
   PrefixCacheStats take_connector_stats();
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, requests, connector_stats] = self;
@@ -68,7 +69,7 @@ class PrefixLookUp {
   void count(const Request& request, const KvHit& hit);
   void report_prefix(const Request& request, const KvHit& hit);
   void report_look_up(const Request& request, const Computed& computed);
-  // Asks the connector for tokens after the local hit. False: it does not know yet.
+  // Asks the connector for tokens after the local hit. Returns false if the connector does not know yet.
   bool ask(const Request& request, bool can_add, Computed& computed);
   void take_received(Request& request);
 

@@ -1,5 +1,5 @@
-// Records transfers that have begun and are not over. Written while a plan is completed and when a result reports ended transfers, on the
-// core's thread. Only close() removes a transfer. Until then its blocks count as touched, even if its request has ended.
+// Records transfers that have begun and not ended. Changed while a plan is completed and when a result reports ended transfers, on the
+// core's thread. Only close() removes a transfer. Until then its blocks count as in use, even if its request has ended.
 #include "core/schedule/moves/open_transfers.h"
 
 #include <algorithm>

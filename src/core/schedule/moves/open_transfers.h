@@ -1,5 +1,5 @@
 #pragma once
-// The open transfers, their requests, and the blocks that they touch.
+// Records the open transfers, their requests, and the blocks that they read or write.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace quire {
 
-// Written when transfers are planned and when they end, on the core's thread. Few transfers are open (CoreLimits::max_open_transfers), and
-// most blocks are in no transfer. num_touching_ answers for these blocks without a search.
+// Changed when transfers are planned and when they end, on the core's thread. Few transfers are open (CoreLimits::max_open_transfers), and
+// most blocks are in no transfer, which num_touching_ shows without a search.
 class OpenTransfers {
  public:
-  // Copies the content of the transfer: the views in the plan expire when it is applied, and a transfer may last longer.
+  // A copy of the transfer's content: the views in the plan become invalid when the plan is applied, but a transfer may take longer.
   struct Entry {
     TransferId id;
     RequestId request;
@@ -28,15 +28,15 @@ class OpenTransfers {
 
   OpenTransfers(std::uint32_t num_blocks, std::uint32_t max_open) : max_open_(max_open), num_touching_(num_blocks, 0) {}
 
-  // Opens a transfer. Returns it with its id and with views that are valid until it is closed; nullopt: the limit of open transfers is
-  // reached.
+  // Opens a transfer. Returns the transfer with its id and with views that are valid until it is closed, or nullopt if the limit of open
+  // transfers is reached.
   std::optional<Transfer> open(const Transfer& transfer);
-  // Returns null if no such transfer is open. Valid until the next open() or close().
+  // Returns null if no transfer with this id is open. The pointer is valid until the next open() or close().
   [[nodiscard]] const Entry* find(TransferId id) const;
   // Closes a transfer, which must be open.
   void close(TransferId id);
 
-  // Returns the id of the transfer that open() makes next.
+  // Returns the id that the next open() will assign.
   [[nodiscard]] TransferId next_id() const { return next_id_; }
   [[nodiscard]] std::size_t num_open() const { return entries_.size(); }
   // Returns how many more transfers may be opened.
@@ -48,17 +48,17 @@ class OpenTransfers {
   [[nodiscard]] std::size_t num_needed() const { return num_needed_; }
   // Returns whether an open load fills the block.
   [[nodiscard]] bool is_being_loaded(BlockId block) const;
-  // Appends the open transfers that touch the block to `fences`, each once. Loads from `first_new` on are left out.
+  // Appends the open transfers that use the block to `fences`, each once. Ignores loads with ids from `first_new` on.
   void add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const;
 
   [[nodiscard]] std::span<const Entry> all() const { return entries_; }
 
-  // Stops the program if the counts do not agree.
+  // Stops the program if the counts are wrong.
   void check_invariants() const;
   // Returns the first rule that does not hold, or null.
   [[nodiscard]] const Rule* broken_rule() const;
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [max_open, next_id, entries, num_needed, spare, num_touching] = self;
@@ -67,7 +67,7 @@ class OpenTransfers {
   }
 
  private:
-  // Counts transfers that a checkpoint contained, instead of open(). False: they cannot be open.
+  // Counts the transfers that were read from a checkpoint, which open() has not counted. Returns false if they are impossible.
   [[nodiscard]] bool count_all();
   void count(const Entry& entry, std::int32_t by);
   [[nodiscard]] static bool is_needed(const Entry& entry) {
@@ -78,7 +78,7 @@ class OpenTransfers {
   TransferId next_id_{0};
   std::vector<Entry> entries_;  // open transfers by ascending id
   std::size_t num_needed_ = 0;
-  std::vector<Entry> spare_;                 // closed entries, reused for their memory
+  std::vector<Entry> spare_;                 // closed entries whose memory is reused
   std::vector<std::uint32_t> num_touching_;  // number of open transfers per block
 };
 

@@ -1,6 +1,6 @@
-// Preemption by swap: stores blocks, brings them back, and drops them (SwapOptions; the states are in swap.h). Called while a step is
-// planned and when a result is taken, on the core's thread. may_begin() checks in advance that there is room for all transfers of a swap,
-// because a half-stored request could neither run nor wait.
+// Preemption by swapping: stores the blocks of a request, loads them again, and drops them (SwapOptions; swap.h lists the states). Called
+// while a step is planned and when a result is taken, on the core's thread. may_begin() checks in advance that all transfers of a swap can
+// be opened, because a request that is only partly stored could neither run nor wait.
 #include "core/schedule/moves/swap.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Swap::Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& 
     group_bytes_.push_back(page_size_bytes(group) * (group.layer_specs.empty() ? group.layer_names.size() : 1));
     is_encoded_.push_back(std::holds_alternative<CrossAttentionSpec>(group.spec));
   }
-  // Puts the lowest slots on top, so that they are used first.
+  // Pushes the slots in descending order, so that the lowest slots are used first.
   for (std::uint32_t place = context.config.swap.num_swap_slots; place > 0; --place) return_slot(place - 1);
 }
 
@@ -40,7 +40,7 @@ bool Swap::swap_out(Request& victim, bool was_planned, EventCause why) {
   kv_.swap_out(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), swapped.blocks);
   QUIRE_CHECK(swapped.blocks.size() <= num_free_slots(), "there are enough free swap slots");
   for (std::size_t i = 0; i < swapped.blocks.size(); ++i) swapped.places.push_back(take_slot());
-  // Blocks that other requests hold too stay in the pool; only private blocks move.
+  // Blocks that other requests also hold stay in the pool; only private blocks move.
   swapped.stage = swapped.blocks.empty() ? SwappedBlocks::Stage::stored : SwappedBlocks::Stage::storing;
   if (!swapped.blocks.empty()) to_begin_.push_back(&swapped);
   ++context_.totals.num_swapped_out;
@@ -49,9 +49,11 @@ bool Swap::swap_out(Request& victim, bool was_planned, EventCause why) {
   return true;
 }
 
-// Returns whether the request may be swapped out. A session may be cut while it waits. A pooling request that needs more than its last row
-// must see all rows in one run. A block copy that this step planned will not be made, so the copy has no content. A block that a load still
-// fills has none either.
+// Returns whether the request may be swapped out. It may not be if:
+// - it is a session, which may be shortened while it waits;
+// - it is a pooling request that needs all rows, which must be computed in one run;
+// - this step planned a block copy for it, which will not be made, so the destination has no content;
+// - a load still fills one of its blocks.
 bool Swap::may_move(const Request& victim, bool was_planned) const {
   if (victim.num_computed_tokens <= 0 || victim.resumable || (victim.pooling && victim.skip_reading_prefix_cache)) return false;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
@@ -62,8 +64,8 @@ bool Swap::may_move(const Request& victim, bool was_planned) const {
   return true;
 }
 
-// Compares moving the private blocks with computing them again. Shared blocks are not computed again either way, as long as other requests
-// hold them.
+// Compares the time to store and load the private blocks with the time to compute them again. Shared blocks need neither, as long as other
+// requests hold them.
 bool Swap::is_worth_it(const Request& victim) const {
   if (context_.config.swap.swap_choice == SwapChoice::always) return true;
   const bool has_fast = context_.config.swap.num_slow_slots < context_.config.swap.num_swap_slots;
@@ -77,12 +79,12 @@ bool Swap::is_worth_it(const Request& victim) const {
         kv_.num_exclusive_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), group);
     bytes += static_cast<double>(group_bytes_[group]) * num_exclusive;
     num_blocks += num_exclusive;
-    // A position of encoder output costs about as much to compute as a token.
+    // Computing a position of encoder output costs about as much as computing a token.
     std::int64_t& count = is_encoded_[group] ? num_encoded : num_tokens;
     count = std::max(count, std::int64_t{num_exclusive} * kv_.block_size(group));
   }
   const auto to_compute = static_cast<double>(std::min<std::int64_t>(num_tokens, victim.num_computed_tokens) + num_encoded);
-  // Blocks that only slow slots have room for.
+  // Number of blocks for which only slow slots are free.
   const std::uint64_t num_slow = num_blocks - std::min<std::uint64_t>(num_blocks, free_slots_.size());
   const double slow_bytes = num_blocks == 0 ? 0.0 : bytes * static_cast<double>(num_slow) / static_cast<double>(num_blocks);
   if (slow_bytes > 0.0 && (costs_.disk_out_bytes_per_s <= 0.0 || costs_.disk_in_bytes_per_s <= 0.0)) return false;
@@ -112,7 +114,7 @@ SwappedBlocks& Swap::make(Request& request) {
 void Swap::release(SwappedBlocks& swapped) {
   QUIRE_CHECK(swapped.request == nullptr && swapped.num_open == 0, "no request and no transfer needs the swapped blocks");
   QUIRE_CHECK(num_free_slots() + swapped.places.size() <= context_.config.swap.num_swap_slots, "a swap slot is freed once");
-  // In reverse, so that the slots return to their earlier order.
+  // In reverse order, so that the free slots are in their earlier order again.
   for (auto place = swapped.places.rbegin(); place != swapped.places.rend(); ++place) return_slot(static_cast<std::uint32_t>(*place));
   swapped.blocks.clear();
   swapped.places.clear();
@@ -149,10 +151,10 @@ void Swap::drop(Request& request, EventCause cause) {
 
 void Swap::forget(Request& request) {
   SwappedBlocks& swapped = *request.swapped;
-  // The request was swapped out in this step and drops its swap because its shared blocks are needed. Its transfers do not begin.
+  // If the request was swapped out in this same step, its transfers have not begun and are cancelled.
   if (swapped.stage == SwappedBlocks::Stage::storing && swapped.num_open == 0) std::erase(to_begin_, &swapped);
   QUIRE_CHECK(std::ranges::find(to_begin_, &swapped) == to_begin_.end(), "no transfer of the request is about to begin");
-  // Loads still write to its blocks, so swapped.left keeps them until the last load is over.
+  // Loads still write to the request's blocks, so swapped.left holds the blocks until the last load has ended.
   if (is_loading(request)) {
     QUIRE_CHECK(queues_.num_loading > 0, "num_loading counts the requests whose blocks are being loaded");
     std::swap(request.blocks, swapped.left);
@@ -198,7 +200,7 @@ void Swap::plan(PlanArena& arena) {
 // Opens one transfer per cache group.
 void Swap::begin(SwappedBlocks& swapped, PlanArena& arena) {
   QUIRE_CHECK(swapped.request != nullptr && swapped.num_open == 0, "the transfers of a swap begin in one plan");
-  // The request shared all its blocks. Nothing needs loading, and no transfer would report the end.
+  // All blocks of the request were shared, so no load is needed, and no transfer would report its end.
   if (swapped.blocks.empty()) return on_loads_completed(swapped);
   for (std::size_t first = 0; first < swapped.blocks.size();) {
     const std::uint32_t group = swapped.blocks[first].group;
@@ -245,7 +247,7 @@ void Swap::on_stores_completed(SwappedBlocks& swapped) {
   if (swapped.has_failed) drop(*swapped.request, EventCause::failed_transfer);
 }
 
-// On success and on failure the request is promoted as one with received blocks.
+// On success and on failure, the request is promoted like a request that has received its blocks.
 void Swap::on_loads_completed(SwappedBlocks& swapped) {
   QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::loading && queues_.num_loading > 0, "a request waits for the loaded blocks");
   Request& request = *swapped.request;

@@ -1,14 +1,15 @@
 #pragma once
-// Preempted requests with blocks outside of the pool (SwapOptions). Blocks that other requests hold too stay in the pool, and the request
-// keeps its references. Its private blocks are free immediately: a step that writes to one waits for the store (transfers.h: fences).
+// Preempted requests whose blocks are stored outside the pool (SwapOptions). Blocks that other requests also hold stay in the pool, and the
+// request keeps its references to them. Its private blocks are free immediately: a step that writes to one of them waits for the store
+// (transfers.h: fences).
 //
-// States of a request's blocks, and the calls that move them:
-//   (in the pool) -> storing   swap_out: preempted
+// States of a request's blocks, and the calls that change them:
+//   (in the pool) -> storing   swap_out: the request is preempted
 //   storing -> stored          over: the stores have ended
-//   stored -> loading          swap_in: the request waits as if a connector loads for it
-//   loading -> (in the pool)   over: the loads have ended; the request is promoted as one with received blocks, and continues
-//   any -> lost                drop, or a failed transfer: computed again; slots in transfer become free when the transfer is over
-// A request without private blocks is `stored` as soon as it is taken out, and its loads are over as soon as they begin.
+//   stored -> loading          swap_in: the request waits as for a load by a connector
+//   loading -> (in the pool)   over: the loads have ended; the request is promoted like one with received blocks, and continues
+//   any -> lost                drop, or a failed transfer: the request is computed again; slots in a transfer become free when it has ended
+// A request without private blocks is `stored` as soon as it is swapped out, and its loads end as soon as they begin.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -30,36 +31,36 @@ struct SwappedBlocks {
   enum class Stage : std::uint8_t { storing, stored, loading };
   Stage stage = Stage::storing;
   bool has_failed = false;              // a transfer has failed
-  Request* request = nullptr;           // null: no request needs the blocks any more
+  Request* request = nullptr;           // null if no request needs the blocks any more
   std::uint32_t num_open = 0;           // number of open transfers
-  std::vector<SwappedOutBlock> blocks;  // by group, then index; block ids are the ones that open transfers touch
+  std::vector<SwappedOutBlock> blocks;  // by group, then index; open transfers contain the same block ids
   std::vector<std::uint64_t> places;    // slots outside of the pool, parallel to `blocks`
-  KvBlocks left;                        // blocks that loads still fill although no request needs them
+  KvBlocks left;                        // blocks to which loads still write although no request needs them
 };
 
-// Preemption (out), the waiting loop (back) and the ends of transfers call it on the core's thread. It plans; a transport moves the bytes.
-// An open transfer is never forgotten, even if its request has ended: its slots and blocks stay taken until it is over.
+// Called on the core's thread by preemption (swap out), by the waiting loop (swap in) and when transfers end. Swap plans the transfers; a
+// transport moves the bytes. An open transfer keeps its slots and blocks until it ends, even if its request has ended.
 class Swap {
  public:
   Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& requests, Queues& queues);
 
-  // Swaps out a request that is being preempted: gives its private blocks away to be stored. `was_planned`: it was removed from this plan.
-  // False: nothing changed, and the request must be computed again.
+  // Swaps out a request that is being preempted: releases its private blocks, whose content is stored. `was_planned`: the request was
+  // removed from this step's plan. Returns false if nothing changed and the request must be computed again.
   bool swap_out(Request& victim, bool was_planned, EventCause why);
-  // Returns whether the stores are over, nothing of the request is in flight, and loads can begin.
+  // Returns whether the request's stores have ended, no plan with the request is in flight, and loads can begin.
   [[nodiscard]] bool can_swap_in(const Request& request) const;
-  // Takes blocks for the request and begins to load them. Returns the number of blocks that are missing if `num_min_free_blocks` stay free;
-  // 0: success.
+  // Takes blocks for the request and begins to load them. Returns the number of blocks that are missing if `num_min_free_blocks` must stay
+  // free; 0 on success.
   std::uint32_t swap_in(Request& request, std::uint32_t num_min_free_blocks);
-  // Both free the request's blocks in the pool and outside. drop() also reports the loss: the request will be computed again.
+  // Both free the request's blocks in the pool and outside. drop() also counts and reports the loss: the request will be computed again.
   void drop(Request& request, EventCause cause);
   void forget(Request& request);
-  // Drops the swap of the request swapped out last that holds blocks in the pool, is not loading, and is not the beneficiary. False: there
-  // is no such request.
+  // Drops one swap: the last swapped-out request that holds blocks in the pool, is not loading, and is not the beneficiary. Returns false
+  // if no such request exists.
   bool drop_last_swap(const Request& beneficiary);
   void drop_all(EventCause cause);
 
-  // Opens the transfers that swap_out() and swap_in() have begun since the last plan.
+  // Opens the transfers of all swap_out() and swap_in() calls since the last plan.
   void plan(PlanArena& arena);
   // Called when a transfer of tier kSwapTier has ended.
   void over(const TransferCompletion& completion);
@@ -75,12 +76,12 @@ class Swap {
     return context_.config.swap.num_swap_slots - num_free_slots();
   }
   [[nodiscard]] std::span<const std::unique_ptr<SwappedBlocks>> all() const { return swapped_; }
-  // Stops the program if the counts do not agree.
+  // Stops the program if the counts are wrong.
   void check_invariants() const;
   // Returns the first rule that does not hold, or null.
   [[nodiscard]] const Rule* broken_rule() const;
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, is_encoded, costs, free_slots, free_slow_slots,
@@ -97,13 +98,13 @@ class Swap {
     TransferId id;
     SwappedBlocks* swapped;
   };
-  // An Open with the index of its swapped blocks in `swapped_` instead of a pointer.
+  // An Open in a checkpoint: the index of the swapped blocks in `swapped_` replaces the pointer.
   struct SwapTransfer {
-    static constexpr bool kIsRaw = true;  // all of its bytes are significant
+    static constexpr bool kIsRaw = true;  // has no padding
     std::uint64_t id = 0, place = 0;
   };
   [[nodiscard]] std::vector<SwapTransfer> to_swap_transfers() const;
-  // Connects swapped blocks that were read from a checkpoint with their requests and transfers. False: they do not match.
+  // Connects swapped blocks that were read from a checkpoint with their requests and transfers. Returns false if they do not match.
   [[nodiscard]] bool assign(std::span<const SwapTransfer> all);
   [[nodiscard]] std::uint32_t num_free_slots() const { return static_cast<std::uint32_t>(free_slots_.size() + free_slow_slots_.size()); }
   [[nodiscard]] bool is_slow(std::uint32_t place) const {
@@ -132,11 +133,11 @@ class Swap {
   Requests& requests_;
   Queues& queues_;
   std::vector<std::uint64_t> group_bytes_;  // bytes of a block, by group
-  std::vector<bool> is_encoded_;            // by group: it keeps encoder outputs
+  std::vector<bool> is_encoded_;            // by group: whether it holds encoder outputs
   SwapCosts costs_;
   std::vector<std::uint32_t> free_slots_, free_slow_slots_;  // last in, first out
   std::vector<std::unique_ptr<SwappedBlocks>> swapped_, spare_;
-  // Decided in this step. Their transfers open at its end, when the blocks that the plan writes to are known.
+  // Swaps decided in this step. Their transfers open at the end of the step, when the blocks that the plan writes to are known.
   std::vector<SwappedBlocks*> to_begin_;  // valid within one step
   std::vector<Open> open_;
   std::vector<BlockId> ids_;  // scratch: the blocks of one transfer

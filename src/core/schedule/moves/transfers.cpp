@@ -1,5 +1,6 @@
-// Opens the transfers that a plan names, finds the fences, and turns ended transfers into the reports of vLLM's workers. Called by step.cpp
-// on the core's thread. It must never report a request's blocks as received while one of its loads is open, was refused or was lost.
+// Opens the transfers that a connector plans, finds the fences, and converts ended transfers into the reports of vLLM's workers. Called by
+// step.cpp on the core's thread. A request's blocks must never be reported as received while one of its loads is open, was refused or was
+// lost.
 #include "core/schedule/moves/transfers.h"
 
 #include <fmt/format.h>
@@ -21,10 +22,10 @@ std::unexpected<Error> wrong_list(const char* field, std::string message) {
   return fail(ErrorCode::invalid_argument, field, std::move(message), "pass the result of the oldest plan that is not applied yet");
 }
 
-// Opens transfers on the connector's behalf.
+// Opens transfers for the connector.
 class TransferOpener final : public TransferList {
  public:
-  // `holds_stores`: refuses stores, because the content of the blocks may be invalid.
+  // With `holds_stores`, refuses stores, because the content of the blocks may be invalid.
   TransferOpener(OpenTransfers& open, RequestTable& table, PlanArena& arena, std::vector<RequestId>& refused, bool holds_stores)
       : open_(&open), table_(&table), arena_(&arena), refused_(&refused), holds_stores_(holds_stores) {}
   std::optional<TransferId> add(const Transfer& transfer) override {
@@ -56,16 +57,16 @@ class TransferOpener final : public TransferList {
 }  // namespace
 
 void Transfers::plan(PlanArena& arena) {
-  // Transfers from this id on begin with this plan.
+  // Transfers with this id or a greater one begin with this plan.
   const TransferId first_new = open_.next_id();
   swap_.plan(arena);
-  // The connector asks again now for transfers that were refused, or never. The flags are reset before that: a request without a new
-  // transfer waits for none.
+  // The connector may plan refused transfers again in this plan. The flags are reset before that, so a request that gets no new transfer
+  // waits for none.
   for (const RequestId id : refused_)
     if (Request* request = table_.find(id); request != nullptr) request->transfers.refused = TransferRefusal::none;
   asked_again_.insert(asked_again_.end(), refused_.begin(), refused_.end());
   refused_.clear();
-  // A step in flight needs a load that is not over yet. Blocks that the step computes must not be stored until then.
+  // A step in flight needs a load that has not ended. Until then, blocks that the step computes must not be stored.
   const bool holds_stores = context_.rules.unloaded_begin_anew && open_.num_needed() > 0;
   TransferOpener opener(open_, table_, arena, refused_, holds_stores);
   if (context_.seams.connector != nullptr) context_.seams.connector->plan_transfers(arena.plan(), opener);
@@ -73,7 +74,7 @@ void Transfers::plan(PlanArena& arena) {
   arena.seal_transfers();
 }
 
-// Finds fences for the blocks that the plan's forward pass, or a load that begins with the plan, writes to.
+// Adds a fence for each open transfer that uses a block to which the plan's forward pass, or a load that begins with the plan, writes.
 void Transfers::find_fences(PlanArena& arena, TransferId first_new) const {
   for (const BlockTableDelta& delta : arena.plan().table_deltas) {
     std::span<const BlockId> written = delta.blocks;
@@ -102,8 +103,8 @@ Result<void> Transfers::check_completions(const StepResult& result) const {
     if (open == nullptr) return wrong_completion(fmt::format("transfer {} is not open", all[i].transfer.value));
     if (std::ranges::find(all.first(i), all[i].transfer, &TransferCompletion::transfer) != all.begin() + static_cast<std::ptrdiff_t>(i))
       return wrong_completion(fmt::format("transfer {} is reported twice", all[i].transfer.value));
-    // A failed load that no request waits for can be repaired only if its blocks identify the affected requests: with one cache group
-    // (failed_loads.cpp).
+    // A failed load for which no request waits can be recovered only if its blocks identify the affected requests, which requires a single
+    // cache group (failed_loads.cpp).
     const bool load_failed =
         all[i].outcome == TransferOutcome::failed && open->direction == TransferDirection::load && open->tier != kSwapTier;
     if (load_failed && kv_.num_groups() != 1 && !is_awaited(*open) && !context_.rules.unloaded_begin_anew) {
@@ -141,12 +142,12 @@ Result<void> Transfers::check_lists(const StepResult& result) const {
   return {};
 }
 
-// Returns the result as a host that begins no transfers would give it.
+// Returns the result that a host without transfers would report.
 StepResult Transfers::take_completions(const StepResult& result, std::span<const RequestId> finished) {
   lost_loads_ = false;
   if (result.completions.empty() && finished.empty() && asked_again_.empty()) return result;
   StepResult told = result;
-  if (!told.has_connector_output) {  // its lists do not count, and were not checked
+  if (!told.has_connector_output) {  // the lists are not valid, and were not checked
     told.finished_sending = told.finished_receiving = told.failed_receiving = {};
     told.invalid_blocks = {};
   }
@@ -156,7 +157,7 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : finished)
     if (Request* request = table_.find(id); request != nullptr) request->transfers.awaits_end = false;
   for (const TransferCompletion& completion : result.completions) {
-    // The connector does not know swap transfers.
+    // Swap transfers are not reported to the connector.
     if (open_.find(completion.transfer)->tier == kSwapTier) {
       open_.close(completion.transfer);
       swap_.over(completion);
@@ -168,7 +169,7 @@ StepResult Transfers::take_completions(const StepResult& result, std::span<const
   for (const RequestId id : finished) find_sent(id);
   for (const RequestId id : asked_again_) find_sent(id);
   asked_again_.clear();
-  // The rest of the step then sees these ends as if vLLM's worker had reported them.
+  // The rest of the step handles these ends as if vLLM's worker had reported them.
   told.has_connector_output |= !result.completions.empty() || sent_.size() > told.finished_sending.size();
   told.finished_sending = sent_;
   told.finished_receiving = received_;
@@ -214,7 +215,8 @@ std::vector<BlockId> Transfers::find_blocks_not_loaded(const StepResult& result)
     const std::span<const BlockId> bad = completion.bad_blocks.empty() ? std::span<const BlockId>(open->blocks) : completion.bad_blocks;
     blocks.insert(blocks.end(), bad.begin(), bad.end());
   }
-  std::erase_if(blocks, [this](BlockId block) { return block.value >= kv_.pool().num_blocks(); });  // apply() refuses such a result
+  // Removes blocks outside the pool. apply() refuses a result with such blocks.
+  std::erase_if(blocks, [this](BlockId block) { return block.value >= kv_.pool().num_blocks(); });
   return blocks;
 }
 
@@ -233,7 +235,7 @@ bool Transfers::is_sent(const Request& request) {
 
 void Transfers::find_sent(RequestId id) {
   const Request* request = table_.find(id);
-  // A request that the result names already is still released only once.
+  // A request that the result already lists is still released only once.
   if (request != nullptr && request->transfers.had_any && is_sent(*request)) sent_.push_back(id);
 }
 

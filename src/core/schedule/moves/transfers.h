@@ -1,12 +1,12 @@
 #pragma once
-// The transfers of a connector and of swapped requests (swap.h). They begin with a plan. Their ends become the reports that vLLM's workers
-// make about a request; a host that begins no transfers makes these reports itself. The rules for reports are vLLM V1's
-// _update_from_kv_xfer_finished (v0.19.0).
+// Manages the transfers of a connector and of swapped requests (swap.h). A transfer begins with a plan. When transfers have ended, they are
+// reported as vLLM's workers report them: received or sent, per request. A host that begins no transfers makes these reports itself. The
+// rules for reports are vLLM V1's _update_from_kv_xfer_finished (v0.19.0).
 //
-//   waiting_for_remote_kv -> same, finished_receiving   its last load is over: the waiting loop promotes it
-//   waiting_for_remote_kv -> waiting, preempted         its last load is over, but a load failed, and a window or another group may miss
-//                                                       earlier blocks
-//   finished, known -> unknown                          its last transfer was the reason to keep the blocks
+//   waiting_for_remote_kv -> same, finished_receiving   its last load has ended: the waiting loop promotes it
+//   waiting_for_remote_kv -> waiting, preempted         its last load has ended, but a load failed, and earlier blocks may be missing in a
+//                                                       window or in another group
+//   finished, known -> unknown                          its last transfer, for which the blocks were kept, has ended
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,8 +22,8 @@
 
 namespace quire {
 
-// Called at the end of a plan, and before and after a result is taken, on the core's thread. A result is checked as a whole before anything
-// changes: a worker's mistake is an error, and does not break the core.
+// Called at the end of a plan, and before and after a result is taken, on the core's thread. A result is checked completely before anything
+// changes: a mistake of a worker is reported as an error and does not damage the core.
 class Transfers {
  public:
   Transfers(const SharedState& base, RequestTable& table, EndedRequests& ended, OpenTransfers& open, Swap& swap)
@@ -42,20 +42,20 @@ class Transfers {
   void plan(PlanArena& arena);
 
   [[nodiscard]] Result<void> check(const StepResult& result) const;
-  // Returns the result as a host that begins no transfers would give it. `finished` are the requests that its plan reports as ended. Valid
-  // until the next call.
+  // Converts the result into one that a host without transfers would give. `finished` are the requests that the result's plan reports as
+  // ended. The lists of the returned result are valid until the next call.
   [[nodiscard]] StepResult take_completions(const StepResult& result, std::span<const RequestId> finished);
-  // Returns whether a load of the last take_completions() failed and its request can keep no part of it.
+  // Returns whether a load of the last take_completions() failed so that its request cannot keep any part of it.
   [[nodiscard]] bool lost_loads() const { return lost_loads_; }
-  // Returns the blocks that requests ran on and that the result reports as not loaded. The result may be unchecked.
+  // Returns the blocks that requests ran on and that the result reports as not loaded. The result need not be checked.
   [[nodiscard]] std::vector<BlockId> find_blocks_not_loaded(const StepResult& result) const;
-  // Takes the transfers that are over.
+  // Handles the transfers that the result reports as ended.
   void take(const StepResult& result);
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
-    // The other members are valid only while a result is taken.
+    // The other members are used only while a result is taken.
     [[maybe_unused]] auto& [context, kv, table, requests, queues, ended, open, swap, refused, asked_again, sent, received, not_loaded,
                             lost_loads] = self;
     form(refused, asked_again);
@@ -69,9 +69,9 @@ class Transfers {
   void end_failed_load(const OpenTransfers::Entry& load, std::span<const BlockId> bad_blocks);
   // Returns whether no request runs, or has run, on the blocks that the load fills.
   [[nodiscard]] bool is_awaited(const OpenTransfers::Entry& load) const;
-  // Returns whether the blocks before a bad block are enough to continue from: with one group that keeps all blocks.
+  // Returns whether a request can continue from the blocks before a bad block: only with one group, which must keep all blocks.
   [[nodiscard]] bool keeps_all_blocks() const;
-  // Returns whether no transfer, open or still to begin, keeps the request's blocks.
+  // Returns whether the request's blocks are no longer kept by any transfer, open or still to begin.
   [[nodiscard]] static bool is_sent(const Request& request);
   void find_sent(RequestId id);
   void release_sent(Request& request);
@@ -84,9 +84,9 @@ class Transfers {
   EndedRequests& ended_;
   OpenTransfers& open_;
   Swap& swap_;
-  std::vector<RequestId> refused_;          // requests that were refused a transfer in the newest plan
-  std::vector<RequestId> asked_again_;      // requests refused earlier, asked about again since the last result
-  std::vector<RequestId> sent_, received_;  // from the result and from its completions
+  std::vector<RequestId> refused_;          // requests to which the newest plan refused a transfer
+  std::vector<RequestId> asked_again_;      // requests refused earlier, whose transfers were planned again since the last result
+  std::vector<RequestId> sent_, received_;  // ids in the result and of its ended transfers
   std::vector<BlockId> not_loaded_;
   bool lost_loads_ = false;
 };

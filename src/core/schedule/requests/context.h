@@ -1,5 +1,5 @@
 #pragma once
-// The state that every part of the scheduler sees: configuration, seams, event sink, time of the call, and totals.
+// The state that every part of the scheduler uses: configuration, seams, event sink, time of the call, and totals.
 #include <cstdint>
 
 #include "core/schedule/requests/event_stamp.h"
@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// Owned by Core::State and handed to each part by reference. Parts keep no copies of what is here, so that there is one time and one
-// configuration per call.
+// Owned by Core::State and passed to each part by reference. The parts keep no copies, so that the time and the configuration are the same
+// for all parts within a call.
 struct Context {
   Context(const CoreConfig& given, const CoreSeams& given_seams)
       : config(resolved(given)),
@@ -17,15 +17,15 @@ struct Context {
         num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
         events(given_seams.events) {}
 
-  // Copied at creation and never changed: a limit that is checked once holds for the life of the core.
+  // Copied at creation and never changed, so a limit that was checked once holds as long as the core exists.
   const CoreConfig config;  // with cache_block_size resolved
   const CoreSeams seams;
   const DecisionRules rules;  // resolved here, once, from the profile and the fixes
   const std::uint32_t num_groups;
   EventStamp events;
   double now = 0.0;  // in seconds
-  // Levels (running requests, free blocks) are not counted here. Core::counters() reads them where they are kept.
-  CoreCounters totals;  // only growing counts
+  // Current values (running requests, free blocks) are not stored here. Core::counters() reads them from their owners.
+  CoreCounters totals;  // only counts that never decrease
 
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {

@@ -1,6 +1,6 @@
 #pragma once
-// Sets draft tokens: for the next plan, or in a made plan that holds placeholders for them. The rules are vLLM's update_draft_token_ids and
-// update_draft_token_ids_in_output.
+// Sets draft tokens for the next plan, or in an existing plan that has placeholders for them. The rules are vLLM's update_draft_token_ids
+// and update_draft_token_ids_in_output.
 #include <cstdint>
 #include <span>
 
@@ -17,12 +17,13 @@ class Drafts {
  public:
   Drafts(const Context& context, const RequestTable& table) : context_(context), table_(table) {}
 
-  // Sets draft tokens for the next plan. A request in the middle of its prompt gets none: its next tokens are known.
+  // Sets draft tokens for the next plan. A request whose prompt is not completely computed gets none, because its next tokens are known.
   void set(std::span<const Draft> drafts) const;
-  // Fills the plan's placeholders. Their number was fixed when the plan was made: excess draft tokens are dropped, and unused placeholders
-  // hold -1.
+  // Replaces the plan's placeholders by draft tokens. The number of placeholders does not change: excess draft tokens are dropped, and
+  // unused placeholders stay -1.
   void set_in_plan(std::span<const Draft> drafts, PlanArena& arena) const;
-  // Returns whether sampled tokens must be reported to the grammar. False while a reasoning part runs, and for unconstrained output.
+  // Returns whether sampled tokens must be reported to the grammar. Returns false during a reasoning part, and for output without a
+  // grammar.
   [[nodiscard]] bool grammar_advances(const Request& request) const;
 
  private:

@@ -1,6 +1,6 @@
-// Chooses the encoder inputs that a step computes. Called by both loops while a step is planned, and by the results if outputs follow them,
-// on the core's thread. Queries of the cache have side effects, so they are made in vLLM's order and number. It never exceeds the step's
-// budget.
+// Chooses the encoder inputs that a step computes. Called on the core's thread by both loops while a step is planned, and by Results to
+// release outputs under encoder_outputs_freed_on_results. Queries of the cache have side effects, so they must be the same as vLLM's, in
+// the same order. The inputs never exceed the step's encoder budget.
 #include "core/schedule/requests/encoder_inputs.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace quire {
 
 namespace {
 
-// Returns the first index in [0, size) for which is_less does not hold, as Python's bisect_left does, even if the elements are not in
-// order.
+// Returns the first index in [0, size) for which is_less returns false, by bisection. As with Python's bisect_left, the result is defined
+// even if the elements are not in order.
 template <class IsLess>
 std::uint32_t bisect(std::uint32_t size, IsLess is_less) {
   std::uint32_t low = 0, high = size;
@@ -62,20 +62,21 @@ std::pair<std::uint32_t, std::uint32_t> EncoderScheduler::find_inputs(const Requ
   const auto is_computed = [&](std::uint32_t input) {
     return static_cast<std::int32_t>(request.features[input].position.end()) <= step.num_computed_tokens;
   };
-  // Inputs of an encoder-decoder are separate from its tokens.
+  // In encoder-decoder models, the inputs are not part of the tokens, so all inputs are considered.
   if (!context_.config.encoder.is_encoder_decoder) first = bisect(size, is_computed);
   return {first, bisect(size, begins_within)};
 }
 
-// Returns false if no later input can be taken.
-// The order of the queries is vLLM's. Some of them have side effects (a reference, an eviction), so none may be moved or left out.
+// Plans one input. Returns false if no later input can be taken. The order of the cache queries is vLLM's. Some queries have side effects
+// (a reference, an eviction), so none may be moved or omitted.
 bool EncoderScheduler::take(const Request& request, std::uint32_t input, Step& step) {
   const MultimodalFeature& feature = request.features[input];
   const EncoderOptions& options = context_.config.encoder;
   const auto begin = static_cast<std::int32_t>(feature.position.offset());
   const auto length = static_cast<std::int32_t>(feature.position.length());
   const std::int32_t computed = step.num_computed_tokens;
-  // Cross-attention has its input as soon as one token is computed. Otherwise an input before the computed tokens is in the KV cache.
+  // In encoder-decoder models, the encoder runs before the first token is computed. In other models, an input before the computed tokens is
+  // in the KV cache.
   if (options.is_encoder_decoder && computed > 0) return true;
   if (!context_.rules.inputs_found_by_bisection && begin + length <= computed) return true;
   const auto end_before = [&] {
@@ -94,7 +95,7 @@ bool EncoderScheduler::take(const Request& request, std::uint32_t input, Step& s
     if (is_made(request, input)) return true;
   }
   if (is_torn) return end_before();
-  // After a prefix hit the input may begin before the first token; then no token can run.
+  // After a prefix hit, the input may begin before the first new token. In this case no token can run.
   if (!cache_.can_allocate(inputs_of(request), input, step.compute_budget, step.num_planned_embeds)) return end_before();
   const std::int32_t seen_end = context_.rules.inputs_include_drafter_lookahead ? step.window_end : computed + step.num_new_tokens;
   const auto [first, last] = feature.position.embeds_in_range(std::max(0, computed - begin), std::min(length, seen_end - begin));

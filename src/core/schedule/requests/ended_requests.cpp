@@ -20,7 +20,7 @@ void EndedRequests::free_blocks(Request& request) {
 void EndedRequests::destroy_unreferenced() {
   std::erase_if(gone_, [this](Request* request) {
     QUIRE_CHECK(!request->known, "an ended request in the list is unknown");
-    // A plan that has not been applied still refers to the request by address.
+    // A plan that is not applied yet still points to the request.
     if (request->in_flight.num_plans > 0) return false;
     retiring_.push_back(request->id);
     table_.destroy(*request);
@@ -35,7 +35,7 @@ void EndedRequests::destroy(Request& request) {
 }
 
 void EndedRequests::take_retired(std::vector<RequestId>& retired) {
-  // Reuses the caller's list, so that no step allocates.
+  // Swaps with the caller's list, so that no step allocates memory.
   retired.swap(retiring_);
   retiring_.clear();
 }

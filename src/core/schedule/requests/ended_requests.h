@@ -1,8 +1,8 @@
 #pragma once
-// Requests that have ended: the holders that keep their blocks, and the requests that only an outstanding plan still names.
+// Requests that have ended: which holders keep their blocks, and which requests exist only because an outstanding plan refers to them.
 //
 //   finished, known -> finished, unknown  free_blocks: immediately, or when the last holder releases the blocks
-//   unknown -> destroyed                  destroy_unreferenced: when no outstanding plan names the request
+//   unknown -> destroyed                  destroy_unreferenced: when no outstanding plan refers to the request
 #include <span>
 #include <vector>
 
@@ -18,26 +18,26 @@ class EndedRequests {
  public:
   EndedRequests(StepFences& fences, RequestTable& table, Jobs& jobs) : fences_(fences), table_(table), jobs_(jobs) {}
 
-  // Keeps the blocks of a request that has ended and is known. A second call for the same holder has no effect.
+  // Adds a holder of the blocks of a request that has ended and is known. A second call with the same holder has no effect.
   void keep(Request& request, Holder holder) { ledger_.take(request, holder); }
-  // Releases a hold. Frees the blocks if it was the last one.
+  // Removes a holder. Frees the blocks if it was the last holder.
   void release(Request& request, Holder holder);
-  // Frees blocks that have no holder. From then on the request is unknown: only outstanding plans may still name it.
+  // Frees blocks that have no holder. The request is unknown from then on: only outstanding plans may refer to it.
   void free_blocks(Request& request);
-  // Destroys unknown requests that no outstanding plan names. Called at the end of apply() and finish().
+  // Destroys unknown requests to which no outstanding plan refers. Called at the end of apply() and finish().
   void destroy_unreferenced();
-  // Requires that the request is unknown and that no plan names it.
+  // Destroys the request, which must be unknown. No plan may refer to it.
   void destroy(Request& request);
 
   [[nodiscard]] const HoldLedger& ledger() const { return ledger_; }
   [[nodiscard]] std::size_t num_gone() const { return gone_.size(); }
-  // Returns whether there are ids to report as retired.
+  // Returns whether requests were destroyed, or can be destroyed, since the last report.
   [[nodiscard]] bool has_news() const { return !retiring_.empty() || !gone_.empty(); }
-  // Replaces the content of `retired` by the requests destroyed since the last call.
+  // Replaces the content of `retired` by the ids of the requests that were destroyed since the last call.
   void take_retired(std::vector<RequestId>& retired);
   [[nodiscard]] std::span<Request* const> gone() const { return gone_; }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [fences, table, jobs, ledger, gone, retiring] = self;
@@ -49,7 +49,7 @@ class EndedRequests {
   RequestTable& table_;
   Jobs& jobs_;
   HoldLedger ledger_;
-  std::vector<Request*> gone_;       // unknown requests; destroyed once no outstanding plan names them
+  std::vector<Request*> gone_;       // unknown requests; destroyed when no outstanding plan refers to them
   std::vector<RequestId> retiring_;  // destroyed requests that are not reported yet
 };
 

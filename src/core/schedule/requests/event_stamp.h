@@ -1,18 +1,18 @@
 #pragma once
-// Adds the time, the step and the request to each event if its source does not know them.
+// Adds the time and the step to each event, and the request where the event's source does not know it.
 #include "base/check.h"
 #include "quire/base/events.h"
 
 namespace quire {
 
-// The KV cache reports blocks and does not know for which request it was called. So `current` is set before each call into it
+// The KV cache reports blocks and does not know for which request it was called, so `current` is set before each call of the cache
 // (Requests::kv_request).
 class EventStamp final : public EventSink {
  public:
   explicit EventStamp(EventSink* to) : to_(to) {}
 
   [[nodiscard]] bool wanted() const { return to_ != nullptr; }
-  // Returns the sink for parts that take one; null: events are off.
+  // Returns the event sink, or null if events are off.
   [[nodiscard]] EventSink* sink() { return wanted() ? this : nullptr; }
 
   void on_event(const Event& event) override {

@@ -1,6 +1,6 @@
 // Lets a child share its parent's tokens and blocks. Called by Core::fork() after its checks, and by the loops for copies, always on the
-// core's thread. It computes and copies no bytes: a plan names the blocks to copy. A share is optional. If blocks run out it is given up
-// before any request is preempted, and the child is computed like any other request.
+// core's thread. It copies no bytes: a plan lists the blocks to copy. Sharing is optional: if blocks run out, shares are released before
+// any request is preempted, and the child is computed like any other request.
 #include "core/schedule/requests/forks.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::uint32_t num_tokens_of(const ForkRequest& child, const Request& parent) {
   return child.num_tokens == 0 ? static_cast<std::uint32_t>(parent.num_tokens()) : child.num_tokens;
 }
 
-// Returns the child as a request added with the parent's prompt.
+// Returns the child as a new request with the parent's prompt, for checks.
 NewRequest as_added(const ForkRequest& child, const Request& parent) {
   const std::uint32_t max_tokens = child.max_tokens.value_or(parent.stops.max_tokens);
   return {.id = child.id,
@@ -46,7 +46,7 @@ Result<void> check_counts(const ForkRequest& child, const Request& parent, const
         ErrorCode::invalid_argument, "num_tokens", fmt::format("{} is out of range", num_tokens),
         fmt::format("use a value from {} (the parent's prompt tokens) to {} (all tokens of the parent)", num_prompt, parent.tokens.size()));
   }
-  if (child.waits_for_input) return {};  // its outputs come after its input
+  if (child.waits_for_input) return {};  // its outputs come after its input, so the limit is not checked here
   const NewRequest added = as_added(child, parent);
   const std::uint32_t num_outputs = num_tokens - num_prompt + (child.next_token.has_value() ? 1 : 0);
   if (const std::uint32_t most = max_tokens(added, config); num_outputs >= most && most > 0) {
@@ -127,19 +127,19 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
 
 void Forks::share_blocks(Request& parent, Request& child) {
   const bool waits_for_input = child.status == RequestStatus::waiting_for_input;
-  // A child leaves one token to run, to sample after it. A child that waits for input needs none: like its parent's, its answer ends with
-  // the computed tokens. States before the last computed token are not kept, so it shares all of them.
+  // At least one token of the child must be computed, because its output is the next token. A child that waits for input needs no such
+  // token. With mamba layers, it shares all computed tokens, because earlier states do not exist any more.
   const bool keeps_all = waits_for_input && context_.config.kv.has_mamba_layers();
   const std::int32_t num_computed = std::min({parent.num_computed_tokens, parent.num_tokens(), child.num_tokens() - (keeps_all ? 0 : 1)});
-  // The parent's known tokens in flight are written once; draft tokens may be written again.
+  // Known tokens of the parent in flight are written once; draft tokens may be overwritten.
   const auto next = static_cast<std::uint32_t>(std::min(parent.num_computed_tokens, parent.num_tokens()));
-  // Blocks that a transfer still fills have no content yet. The child is looked up in its turn, when they may have arrived.
+  // Blocks that a transfer still fills have no content yet. The child is looked up at its turn, when they may be loaded.
   const bool awaits_blocks = parent.swapped != nullptr || parent.status == RequestStatus::waiting_for_remote_kv;
-  // A session that has given its blocks back has none to share. Its child has the same count of computed tokens.
+  // A session whose blocks were reclaimed has no blocks to share. Its child has the same count of computed tokens.
   const bool gave_back = waits_for_input && context_.rules.idle_sessions_yield && Requests::num_blocks(parent) == 0;
   const bool shares = !awaits_blocks && !gave_back && num_computed > 0 &&
                       kv_.fork(requests_.kv_request(parent), next, child.blocks, static_cast<std::uint32_t>(num_computed));
-  // Without blocks these tokens are computed again when the child's input comes (sessions.cpp).
+  // Without blocks, these tokens are computed again when the child's input comes (sessions.cpp).
   if (shares || keeps_all || gave_back) child.num_computed_tokens = std::max(num_computed, 0);
   if (!shares || waits_for_input) return;
   QUIRE_CHECK(child.num_computed_tokens < child.num_tokens(), "at least one token is left to compute");

@@ -1,13 +1,13 @@
 #pragma once
-// Forks: a child begins with its parent's tokens, and with the blocks of the computed ones.
+// Forks: a child begins with its parent's tokens, and shares the blocks of the computed tokens.
 //
-//   (none) -> waiting       fork: with its share, if the parent has computed anything
+//   (none) -> waiting       fork: with shared blocks, if the parent has computed tokens
 //   waiting -> running      like any other request; its shared tokens count as computed (waiting.cpp)
-//   waiting -> waiting      release_a_share: its share is gone, and it begins like a request that was just added
+//   waiting -> waiting      release_a_share: its shared blocks are released, and it begins like a new request
 //
-// A block that is not full is shared too, until a holder writes to it (group_manager.cpp). The parent's tokens in flight do not matter:
-// known tokens are written before any later plan runs, and unknown tokens do not belong to the child. It does not matter which request
-// filled a block. But a request with blocks that are being loaded has none to share yet, and a failed load ends the share.
+// A block that is not full is shared too, until one of the requests writes to it (group_manager.cpp). Tokens of the parent in flight need
+// no special care: known tokens are written before any later plan runs, and unknown tokens do not belong to the child. A parent whose
+// blocks are being loaded shares none, and a failed load ends the sharing of the affected blocks.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,34 +24,34 @@
 
 namespace quire {
 
-// Called by the facade (fork()), the loops (copies) and parts that need blocks (release_a_share()), on the core's thread.
+// Called on the core's thread by Core::fork(), by the loops (copies) and by code that needs blocks (release_a_share()).
 class Forks {
  public:
   Forks(Context& context, KvCacheManager& kv, RequestTable& table, Requests& requests)
       : context_(context), kv_(kv), table_(table), requests_(requests) {}
 
-  // Checks whether the request can have such a child; `num_waiting` requests wait already.
+  // Checks whether the parent can have this child. `num_waiting` is the number of waiting requests.
   [[nodiscard]] Result<void> check(const Request& parent, const ForkRequest& child, std::size_t num_waiting) const;
-  // Called before the child is created. Forks the grammar if the parent's output is constrained by one.
+  // Forks the grammar if the parent's output has one. Called before the child is created.
   Result<void> fork_grammar(const Request& parent, const ForkRequest& child);
-  // Creates the child with its share, in no queue yet.
+  // Creates the child with its shared blocks. The child is in no queue yet.
   Request& create(Request& parent, const ForkRequest& given);
-  void leave_family(Request& request);        // called when it has ended
-  void stop_sharing(const Request& request);  // called when it no longer waits
-  // Gives up the share of the request forked last, other than the beneficiary. False: there is no such request.
+  void leave_family(Request& request);        // called when the request has ended
+  void stop_sharing(const Request& request);  // called when the request no longer waits
+  // Releases the shared blocks of the newest waiting fork other than `beneficiary`. Returns false if no such fork exists.
   bool release_a_share(EventCause cause, const Request* beneficiary = nullptr);
-  // Gives up the shares that hold one of these blocks, which a failed load has not filled. The blocks belong to the first cache group.
+  // Releases the shares that contain one of these blocks, whose load failed. The blocks belong to the first cache group.
   void release_shares_of(std::span<const BlockId> sorted);
   [[nodiscard]] bool is_sharing(const Request& request) const;
   void release_share_of(Request& request, EventCause cause);  // requires is_sharing()
-  // Plans copies of shared blocks that the newly scheduled tokens are written to.
+  // Plans copies of the shared blocks to which the newly scheduled tokens are written.
   void plan_copies(const Request& request, ScheduledKind kind, PlanArena& arena) const;
 
   [[nodiscard]] std::span<Request* const> sharing() const { return sharing_; }
   [[nodiscard]] const std::unordered_map<std::uint64_t, std::uint32_t>& families() const { return families_; }
   [[nodiscard]] std::uint64_t last_family() const { return last_family_; }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, table, requests, sharing, families, last_family] = self;
@@ -69,9 +69,9 @@ class Forks {
   KvCacheManager& kv_;
   RequestTable& table_;
   Requests& requests_;
-  std::vector<Request*> sharing_;                              // waiting forks that hold shared blocks, in the order of the forks
+  std::vector<Request*> sharing_;                              // waiting forks that hold shared blocks, in the order of creation
   std::unordered_map<std::uint64_t, std::uint32_t> families_;  // number of open requests per family
-  // Families are numbered from 1; 0 in a request means that it has no relatives.
+  // Family ids begin at 1. A request with family 0 has no relatives.
   std::uint64_t last_family_ = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// The one ledger of holders that keep the blocks of finished requests. A request that has not ended keeps its own blocks. A request that
-// has ended gives them back when the last holder releases them.
+// Records which holders keep the blocks of finished requests. A request that has not ended keeps its own blocks. The blocks of a request
+// that has ended are freed when the last holder releases them.
 #include <cstdint>
 
 #include "base/check.h"
@@ -11,27 +11,27 @@ namespace quire {
 // One bit each in Request::holders.
 enum class Holder : std::uint8_t { transfer = 1, pin = 2 };
 
-// The bits are in the requests. The ledger counts them, so that no caller walks over all requests to count the kept ones.
+// Counts the holders, whose bits are in the requests, so that the number of held requests is known without visiting all requests.
 class HoldLedger {
  public:
   [[nodiscard]] static bool holds(const Request& request, Holder holder) {
     return (request.holders & static_cast<std::uint8_t>(holder)) != 0;
   }
-  // A second call for the same holder has no effect.
+  // Adds the holder. A second call with the same holder has no effect.
   void take(Request& request, Holder holder) {
     QUIRE_CHECK(request.finished() && request.known, "only a finished and known request has holders");
     if (holds(request, holder)) return;
     request.holders |= static_cast<std::uint8_t>(holder);
     ++count_of(holder);
   }
-  // Returns true if no holder keeps the blocks any more.
+  // Removes the holder. Returns whether the request has no holder any more.
   [[nodiscard]] bool release(Request& request, Holder holder) {
     QUIRE_CHECK(holds(request, holder) && count_of(holder) > 0, "only a holder releases a request");
     request.holders &= static_cast<std::uint8_t>(~static_cast<std::uint8_t>(holder));
     --count_of(holder);
     return request.holders == 0;
   }
-  // Returns the number of requests with blocks that the holder keeps.
+  // Returns the number of requests whose blocks this holder keeps.
   [[nodiscard]] std::uint32_t count(Holder holder) const { return holder == Holder::transfer ? num_transfer_ : num_pin_; }
 
   template <class Archive, class Self>

@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// Keeps the jobs of tenants separate, even if their names are equal.
+// Returns a name that differs between tenants even if their job names are equal.
 std::string job_name(const RequestTags& tags) {
   return fmt::format("{}:{}{}", tags.tenant.size(), tags.tenant, tags.job);
 }

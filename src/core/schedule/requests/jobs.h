@@ -1,5 +1,5 @@
 #pragma once
-// The jobs of agents under CONTINUUM: which requests are turns of a job, and when a job entered a queue. Other policies have no jobs.
+// The jobs of agents under CONTINUUM: which requests are turns of a job, and when a job first entered a queue. Other policies have no jobs.
 #include <optional>
 #include <span>
 
@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// Called when a request enters a queue or ends, on the core's thread. A job's name is a client's text: names are separate by tenant, and
-// the number of jobs is bounded (ContinuumOptions::max_jobs).
+// Called when a request enters a queue or ends, on the core's thread. Clients choose the names of jobs, so names are separate per tenant,
+// and the number of jobs is limited (ContinuumOptions::max_jobs).
 class Jobs {
  public:
   explicit Jobs(const Context& context) : context_(context) {
@@ -28,19 +28,19 @@ class Jobs {
   // Returns an empty list under other policies.
   [[nodiscard]] std::span<const Pin> pins() const { return agent_ ? agent_->pins.all() : std::span<const Pin>(); }
 
-  // Returns nullopt if nothing is pinned.
+  // Returns the time at which the next pin expires, or nullopt if nothing is pinned.
   [[nodiscard]] std::optional<double> next_expiry() const { return agent_ ? agent_->pins.next_expiry() : std::nullopt; }
 
-  void join(Request& request, double time);  // does nothing under other policies, like the next two
+  void join(Request& request, double time);  // does nothing under other policies, like the next two functions
   void leave(Request& request);
-  // Records when the request's job was first added to the queue. A job that reaches a queue in another way is not recorded.
+  // Records the time at which the request's job first entered the queue through enqueue(). Other ways into a queue are not recorded.
   void note_entry(const Request& request, QueueName queue, double time);
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, agent] = self;
-    if (agent) form(*agent);  // the configuration decides whether there is an agent
+    if (agent) form(*agent);  // the configuration decides whether an agent exists
   }
 
  private:

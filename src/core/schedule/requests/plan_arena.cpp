@@ -1,5 +1,5 @@
 // Builds a plan in reused memory. Called by the two loops and by step.cpp, on the core's thread. The worker reads a plan on other threads
-// while the next one is made in another arena, so nothing in a sealed plan may move. Only its flags and the values of its draft tokens
+// while the next plan is made in another arena, so a sealed plan must not move in memory. Only its flags and the values of its draft tokens
 // change, and only before it runs.
 #include "core/schedule/requests/plan_arena.h"
 
@@ -154,7 +154,7 @@ void PlanArena::unschedule(Request& request) {
   requests_.erase(requests_.begin() + index);
   for (std::uint32_t i = request.in_flight.last_index; i < requests_.size(); ++i) requests_[i]->in_flight.last_index = i;
   request.in_flight.last_step = kNeverScheduled;
-  // Its deltas are removed too: their blocks are free by now, and the worker must not write them into a table.
+  // Removes the request's table deltas too: their blocks are free by now, and the worker must not write them into a table.
   std::size_t kept = 0;
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) {
     if (table_deltas_[i].id != request.id) {

@@ -1,6 +1,6 @@
 #pragma once
-// The memory of the outstanding plans: a ring of arenas. Their vectors keep their capacity, so that a step like an earlier one allocates
-// nothing.
+// The memory of the outstanding plans: a ring of arenas. Their vectors keep their capacity, so that a step allocates nothing if an earlier
+// step was as large.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,41 +14,41 @@
 
 namespace quire {
 
-// The tokens that a scheduled request is given in this step.
+// What a step grants to a scheduled request.
 struct Grant {
   std::uint32_t num_tokens = 0;
   ScheduledKind kind = ScheduledKind::running;
   bool send_all_tokens = false;
 };
 
-// States of a plan, and the code that moves it:
+// States of a plan, and the code that changes them:
 //   made      begin(): the loops add to it                            step.cpp
 //   sealed    seal(): its views exist; draft tokens may be written    step.cpp, then Core::set_drafts_in_plan()
 //   applied   PlanRing::pop(): readable until the next pop()          step.cpp
-// Vectors grow while a plan is made, so views into them are made at its end, from ranges.
+// Vectors grow while a plan is made, so seal() creates the views at the end, from ranges.
 class PlanArena {
  public:
   void reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens);
   void begin(StepId step);
 
-  // These are called while the plan is made.
+  // The following functions are called while the plan is made.
   void release(Slot slot) { released_.push_back(slot); }
-  // The request's `tokens` must not move before the plan is applied.
+  // Adds an admitted request. Its `tokens` must not move in memory before the plan is applied.
   void admit(const Request& request, bool first_time);
   void table_delta(const Request& request, std::uint32_t group, TableUpdate update, std::span<const BlockId> blocks);
   // Records that a block of the request is now a copy.
   void copy_block(const Request& request, std::uint32_t group, const CopyOnWriteBlock& copy);
-  // Updates the request's table for the copy, unless the whole table is written again.
+  // Updates one block of the request's table to the copy. Not needed if the plan replaces the whole table.
   void replace_block(const Request& request, std::uint32_t group, const CopyOnWriteBlock& copy);
   // Appends the request to `scheduled` with the tokens after its num_computed_tokens, and updates its last_step and last_index.
   void schedule(Request& request, const Grant& grant);
-  // These apply to the request scheduled last.
+  // The following functions apply to the request scheduled last.
   void set_drafts(std::span<const TokenId> drafts);
-  void set_placeholders(std::uint32_t count);  // for draft tokens
+  void set_placeholders(std::uint32_t count);  // placeholders for draft tokens
   void set_encoder_inputs(std::span<const std::uint32_t> inputs);
-  // `tokens` are part of the request's own tokens.
+  // `tokens` must be a part of the request's own tokens.
   void set_new_tokens(std::span<const TokenId> tokens);
-  // Removes a request scheduled in this step, with its deltas. The order of the others stays.
+  // Removes a request scheduled in this step and its table deltas. The order of the others does not change.
   void unschedule(Request& request);
   [[nodiscard]] bool schedules(const Request& request) const { return request.in_flight.last_step == plan_.step; }
   [[nodiscard]] std::uint32_t num_tokens(const Request& request) const {
@@ -63,14 +63,14 @@ class PlanArena {
     QUIRE_CHECK(schedules(request), "the request with draft tokens is in this plan");
     return entries_[request.in_flight.last_index].drafts.size;
   }
-  // Requires a request scheduled in this step. Valid until the next change.
+  // Requires a request that is scheduled in this step. Valid until the next change.
   [[nodiscard]] std::span<const std::uint32_t> encoder_inputs(const Request& request) const;
   void preempt(RequestId id) { preempted_.push_back(id); }
   void finish(RequestId id) { finished_.push_back(id); }
   std::span<std::uint32_t> common_prefix_blocks(std::uint32_t num_groups);
   void free_encoder_outputs(std::span<const std::string> identifiers);
   std::vector<BlockId>& blocks_to_zero() { return blocks_to_zero_; }
-  // Removes the destinations of this plan's copies from blocks_to_zero(): the worker zeroes after it has copied.
+  // Removes the destinations of this plan's copies from blocks_to_zero(), because the worker zeroes blocks after it has copied.
   void skip_zeroing_of_copies();
   // Called after seal(); the existing views stay valid.
   void add_transfer(const Transfer& transfer) { transfers_.push_back(transfer); }
@@ -78,7 +78,7 @@ class PlanArena {
   std::vector<TransferId>& fences() { return fences_; }
   void seal_transfers();
 
-  // Makes the views. Afterwards only the flags and the values of the draft tokens change in the plan.
+  // Creates the views. Afterwards only transfers, flags and the values of draft tokens may change.
   StepPlan& seal();
 
   [[nodiscard]] const StepPlan& plan() const { return plan_; }
@@ -87,9 +87,9 @@ class PlanArena {
   [[nodiscard]] std::span<const RequestId> preempted() const { return preempted_; }
   [[nodiscard]] std::span<const FirstAdmission> first_admissions() const { return first_admissions_; }
 
-  // Returns the draft tokens of plan().scheduled[index] after seal(), to be overwritten in place. Their number stays.
+  // Returns the draft tokens of plan().scheduled[index] after seal(), to be overwritten in place. Their number is fixed.
   [[nodiscard]] std::span<TokenId> drafts(std::uint32_t index);
-  // Sets how many draft tokens the grammar refused (num_invalid_spec_tokens).
+  // Sets how many draft tokens the grammar rejected (num_invalid_spec_tokens).
   void set_num_invalid_drafts(std::uint32_t index, std::uint32_t count) {
     QUIRE_CHECK(index < entries_.size(), "the index of the draft tokens is in this plan");
     QUIRE_CHECK(count <= entries_[index].drafts.size, "refused draft tokens do not exceed those of the request");
@@ -101,7 +101,7 @@ class PlanArena {
   }
   void clear_invalid_drafts();
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [plan, released, admitted, num_admitted_tokens, table_deltas, delta_ranges, blocks, copies, scheduled, entries,
@@ -124,18 +124,19 @@ class PlanArena {
   }
 
  private:
-  // Returns whether parallel lists are equally long and ranges are within their pools.
+  // Returns whether parallel lists have the same length and ranges are within their pools.
   [[nodiscard]] bool has_sound_parts() const;
 
-  // A range in one of the pools (blocks_, drafts_, encoder_inputs_). It has indices and no pointers, because the pools may still move.
+  // A range in one of the pools (blocks_, drafts_, encoder_inputs_). It consists of indices instead of pointers, because the pools may
+  // still move.
   struct Range {
-    static constexpr bool kIsRaw = true;  // all of its bytes are significant
+    static constexpr bool kIsRaw = true;  // has no padding
     std::uint32_t begin = 0, size = 0;
   };
-  // Parallel to scheduled_: the ranges of its parts in the pools.
+  // Parallel to scheduled_: the ranges of the request's lists in the pools.
   struct Entry {
     Range drafts, encoder_inputs;
-    Range new_tokens;  // in the request's own tokens
+    Range new_tokens;  // range in the request's own tokens
     std::uint32_t num_invalid_drafts = 0;
   };
 
@@ -145,7 +146,7 @@ class PlanArena {
   std::vector<std::uint32_t> num_admitted_tokens_;  // parallel to admitted_
   std::vector<BlockTableDelta> table_deltas_;
   std::vector<Range> delta_ranges_;
-  // The blocks of all table deltas, one after the other, in their order.
+  // The blocks of all table deltas, concatenated in their order.
   std::vector<BlockId> blocks_;
   std::vector<BlockCopy> copies_;
   std::vector<ScheduledRequest> scheduled_;
@@ -156,7 +157,7 @@ class PlanArena {
   std::vector<RequestId> finished_, preempted_;
   std::vector<FirstAdmission> first_admissions_;
   std::vector<std::uint32_t> common_prefix_blocks_;
-  std::vector<std::string> freed_encoder_outputs_;  // the first num_freed_ are valid
+  std::vector<std::string> freed_encoder_outputs_;  // only the first num_freed_ are valid
   std::vector<std::string_view> freed_views_;
   std::size_t num_freed_ = 0;
   std::vector<BlockId> blocks_to_zero_;
@@ -164,8 +165,8 @@ class PlanArena {
   std::vector<TransferId> fences_;
 };
 
-// Plans are applied in the order in which they were made. There is one arena more than the limit of plans, so that the outcome of the last
-// applied plan stays readable.
+// The outstanding plans, which are applied in the order in which they were made. The ring has one arena more than the limit of plans, so
+// that the outcome of the last applied plan stays readable.
 class PlanRing {
  public:
   explicit PlanRing(std::uint32_t max_plans) : arenas_(std::size_t{max_plans} + 1) {}
@@ -190,10 +191,10 @@ class PlanRing {
   PlanArena& begin();
   // Removes the oldest plan. Its views stay valid until the next pop().
   PlanArena& pop();
-  // Returns the step of the plan that begin() makes next.
+  // Returns the step of the plan that the next begin() makes.
   [[nodiscard]] StepId next_step() const { return next_step_; }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [arenas, oldest, size, next_step] = self;

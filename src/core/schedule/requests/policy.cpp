@@ -12,7 +12,7 @@ void Policy::before_step() {
   while (const std::optional<Pin> expired = jobs_.agent().pins.take_expired(context_.now)) unpin(*expired, EventCause::expired);
 }
 
-// Returns the first one in `running` among equal requests.
+// Returns the request to preempt. Among equal requests, returns the first in `running`.
 std::vector<Request*>::iterator Policy::find_victim(std::vector<Request*>& running) const {
   QUIRE_CHECK(!running.empty(), "there is a running request");
   switch (context_.config.scheduler.policy) {
@@ -43,7 +43,7 @@ std::optional<double> Policy::on_finish(const Request& request) {
   }
   if (request.tags.is_last_step) return std::nullopt;
   std::string tool = request.tags.tool;
-  // A turn without output names no tool, and a tool that the caller names needs no second guess.
+  // A turn without output calls no tool. If the client names the tool, the output is not parsed.
   if (tool.empty() && context_.seams.tools != nullptr && request.num_output_tokens > 0)
     tool = context_.seams.tools->tool_of(Requests::view(request));
   const double stay_s = jobs_.agent().ended(job, tool, context_.now);
@@ -59,7 +59,7 @@ void Policy::pin(Request& request, double expiry) {
     context_.events.on_event({.what = EventKind::pinned, .owner = request.id, .amount = Requests::num_blocks(request)});
 }
 
-// The pin is already out of the list.
+// Frees the blocks. The pin must already be removed from the list.
 void Policy::unpin(const Pin& pin, EventCause cause) {
   Request* request = table_.find(pin.request);
   QUIRE_CHECK(request != nullptr, "a pinned request is known");

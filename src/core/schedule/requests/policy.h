@@ -1,11 +1,11 @@
 #pragma once
 // Differences between the policies other than the order of the queues (request_queue.h): what happens before a step, which request is
-// preempted, and whether the blocks of a finished request stay.
+// preempted, and whether the blocks of a finished request are kept.
 //
 //                 before a step         preempted request                                     blocks of a finished turn
 //   fcfs          -                     the one admitted last                                 are freed
 //   priority      -                     the one with the largest (priority, arrival time)     are freed
-//   continuum     expired pins end      the last one without a pinned job, or the last one    stay for a while: running -> finished, pinned
+//   continuum     expired pins end      the last one without a pinned job, or the last one    are pinned until a time
 #include <optional>
 #include <vector>
 
@@ -18,8 +18,8 @@
 
 namespace quire {
 
-// Called by step.cpp, the ends of requests and parts that need blocks, on the core's thread. The time is the context's, so that equal calls
-// give equal pins.
+// Called on the core's thread by step.cpp, when requests end, and by code that needs blocks. The time is the context's, so that equal calls
+// produce equal pins.
 class Policy {
  public:
   Policy(Context& context, RequestTable& table, Jobs& jobs, EndedRequests& ended)
@@ -28,13 +28,13 @@ class Policy {
   void before_step();
   // Returns the request to preempt. `running` must not be empty.
   [[nodiscard]] std::vector<Request*>::iterator find_victim(std::vector<Request*>& running) const;
-  // Returns the time until which the blocks of a request that ends now stay, in seconds; nullopt: they are freed.
+  // Returns until when the blocks of a request that ends now are kept, in seconds, or nullopt if they are freed.
   std::optional<double> on_finish(const Request& request);
 
-  // Replaces the job's earlier pin.
+  // Pins the request's blocks until `expiry`. Ends the job's earlier pin.
   void pin(Request& request, double expiry);
-  bool end_oldest_pin();  // false: there is no pin, or pins are not given up
-  void end_pins();        // all pins
+  bool end_oldest_pin();  // returns false if no pin exists, or if pins may not be ended early
+  void end_pins();        // ends all pins
 
  private:
   void unpin(const Pin& pin, EventCause cause);

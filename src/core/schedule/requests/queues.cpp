@@ -9,7 +9,7 @@ namespace quire {
 Queues::Queues(const Context& context, Jobs& jobs_that_queue)
     : waiting(context.config.scheduler.policy, QueueName::waiting),
       skipped_waiting(context.config.scheduler.policy, QueueName::skipped),
-      // vLLM 0.32.0 has a plain list for skipped requests, under each policy.
+      // vLLM 0.32.0 uses a plain list for skipped requests, under every policy.
       step_skipped(context.rules.block_holders_first ? SchedulingPolicy::fcfs : context.config.scheduler.policy, QueueName::step_skipped),
       policy_(context.config.scheduler.policy),
       block_holders_first_(context.rules.block_holders_first),

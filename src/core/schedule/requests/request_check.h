@@ -1,5 +1,5 @@
 #pragma once
-// The border of the core: checks that configurations and requests can work.
+// Checks configurations and requests when they enter the core.
 #include <cstdint>
 
 #include "core/kv/kv_cache_manager.h"
@@ -8,13 +8,13 @@
 
 namespace quire {
 
-// Initial capacity of the request table for waiting requests. More are accepted as they come.
+// Maximum initial capacity of the request table for waiting requests. The table grows beyond it if needed.
 inline constexpr std::uint32_t kExpectedWaiting = 4096;
 
 // Returns the options of the KV cache for a valid configuration.
 KvCacheOptions kv_cache_options(const CoreConfig& config, const DecisionRules& rules);
 
-// Returns the request's max_tokens, capped at what max_model_len leaves unless admit_oversized.
+// Returns the request's max_tokens, limited to what max_model_len leaves after the prompt. With admit_oversized, returns it unchanged.
 std::uint32_t max_tokens(const NewRequest& request, const CoreConfig& config);
 
 // Returns an error that names the field if the request can never finish under this configuration. With admit_oversized, checks only what

@@ -1,6 +1,6 @@
-// The order in which requests are taken, under each policy. Called by the loops, ends and preemption, on the core's thread. A request is in
-// at most one queue and records which (Request::queue), so contains() costs nothing. With priorities the heap must be CPython's, swap for
-// swap: its shape decides between requests with keys that have changed since they were added.
+// Implements the order of waiting requests under each policy. Called by the parts of the scheduler on the core's thread. A request is in at
+// most one queue and records it (Request::queue), so contains() is O(1). With priorities, the heap must do exactly the swaps of CPython's
+// heapq: keys can change while requests are queued, and the order then depends on the shape of the heap.
 #include "core/schedule/requests/request_queue.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Heap = std::vector<Request*>;
 
-// heapq._siftdown: the request at `place` rises towards `top`.
+// heapq._siftdown: moves the request at `place` up, at most to `top`.
 void rise(Heap& heap, std::size_t top, std::size_t place) {
   QUIRE_CHECK(place < heap.size() && top <= place, "the index is in the heap, at or after the top");
   Request* const risen = heap[place];
@@ -26,7 +26,7 @@ void rise(Heap& heap, std::size_t top, std::size_t place) {
   heap[place] = risen;
 }
 
-// heapq._siftup: the request at `place` sinks to a leaf along the smaller children, and rises from there.
+// heapq._siftup: moves the request at `place` down to a leaf along the smaller children, and then up again.
 void sink(Heap& heap, std::size_t place) {
   QUIRE_CHECK(place < heap.size(), "the index is in the heap");
   const std::size_t top = place;
@@ -153,7 +153,7 @@ void RequestQueue::remove(std::span<Request* const> requests) {
     }
   }
   if (policy_ == SchedulingPolicy::priority) {
-    // Removes all of them together and rebuilds the heap, as vLLM does. This may change the order of equal requests.
+    // Removes all requests and rebuilds the heap once, as vLLM does. This can change the order of equal requests.
     std::erase_if(heap_, [this](const Request* request) { return !contains(*request); });
     heapify(heap_);
   }

@@ -1,9 +1,10 @@
 #pragma once
-// The waiting requests in the order in which they are taken: first come first served, by priority, or by job. PRIORITY keeps the binary
-// heap of CPython's heapq, swap for swap: a session's arrival time changes while it is queued, so the heap's shape affects decisions.
-// CONTINUUM keeps a list. It takes the request with the job that entered this queue first; requests with a pinned job come before all
-// others. A request without a job has a separate time of entry. Among equal requests it takes the first in the list. (Only `waiting` knows
-// pins.)
+// The waiting requests in the order in which they are taken:
+// - FCFS: first come, first served.
+// - PRIORITY: by priority, in a binary heap with exactly the swaps of CPython's heapq. A session's arrival time changes while it is queued,
+//   so the shape of the heap affects decisions.
+// - CONTINUUM: first the requests with a pinned job (only in `waiting`), then by the time at which the job entered this queue. A request
+//   without a job has its own time of entry. Among equal requests, the first in the list is taken.
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -24,25 +25,25 @@ class RequestQueue {
   [[nodiscard]] std::size_t size() const { return policy_ == SchedulingPolicy::priority ? heap_.size() : list_.size(); }
   [[nodiscard]] bool contains(const Request& request) const { return request.queue == name_; }
 
-  // Requires that the queue is not empty.
+  // Returns the next request. The queue must not be empty.
   [[nodiscard]] Request& front() const;
-  // Takes out one request. This costs least for the request that front() returned.
+  // Removes a request. Cheapest for the request that front() returned.
   void take(Request& request);
-  // The request must be in no queue.
+  // Adds a request, which must be in no queue.
   void add(Request& request);
-  // Adds the request at the front, or by priority.
+  // Adds the request at the front; under PRIORITY, according to its priority.
   void prepend(Request& request);
-  // Takes all requests of `other`, one by one, each to the front.
+  // Moves all requests of `other` to this queue, one by one, each with prepend().
   void prepend_all(RequestQueue& other);
-  // Removes the requests that are in this queue and ignores the others.
+  // Removes the given requests that are in this queue.
   void remove(std::span<Request* const> requests);
 
-  // Appends the first `most` requests, or all, in the order in which they would be taken if nothing changes meanwhile. (CONTINUUM: among
-  // requests of one job, the one that was added first. PRIORITY: as if the heap had been made now.)
+  // Appends the first `most` requests to `to`, or all if fewer, in the order in which they would be taken if nothing changed meanwhile.
+  // CONTINUUM: requests of one job are in the order of their ids. PRIORITY: equal requests are ordered as if the heap were built now.
   void append_first(std::size_t most, std::vector<Request*>& to) const;
 
-  // Calls visit(Request&) for each request, in the order in which they would be taken (CONTINUUM: in the order of the list). `visit` must
-  // not change the queue. Copies the heap under PRIORITY.
+  // Calls visit(Request&) for each request, in the order in which they would be taken (under CONTINUUM: in the order of the list). `visit`
+  // must not change the queue. Copies the heap under PRIORITY.
   template <class Visit>
   void for_each(Visit&& visit) const {
     if (policy_ != SchedulingPolicy::priority) {
@@ -52,7 +53,7 @@ class RequestQueue {
     for (Request* r : in_order()) visit(*r);
   }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [policy, name, list, heap] = self;
@@ -63,7 +64,7 @@ class RequestQueue {
   }
 
  private:
-  // Adds the requests in the given order; a heap is not rebuilt. False: a request is in a queue already.
+  // Adds the requests in the given order, without rebuilding the heap. Returns false if a request is already in a queue.
   [[nodiscard]] bool assign(std::span<Request* const> all);
 
   using List = IntrusiveList<Request, &Request::queue_hook>;

@@ -10,27 +10,27 @@
 
 namespace quire {
 
-// Requests have fixed addresses because plans, queues and heaps hold pointers to them; a deque moves nothing when it grows. Their objects
-// are reused, so that a busy server does not allocate one per request.
+// Requests have fixed addresses, because plans, queues and heaps hold pointers to them. A deque does not move its elements when it grows.
+// The objects are reused, so that no memory is allocated per request.
 class RequestTable {
  public:
   explicit RequestTable(std::size_t expected) { by_id_.reserve(expected); }
 
   // Returns a blank request that is known. The id must be new.
   Request& create(RequestId id);
-  // Returns null when unknown. Also finds requests that only outstanding plans still name.
+  // Returns the request, also if only outstanding plans still refer to it. Returns null if the id is unknown.
   [[nodiscard]] Request* find_any(RequestId id) const;
-  // Returns null when vLLM would no longer have it.
+  // Returns the request, or null if vLLM would not have it any more.
   [[nodiscard]] Request* find(RequestId id) const {
     Request* request = find_any(id);
     return request != nullptr && request->known ? request : nullptr;
   }
-  // Frees the request's memory, tokens included.
+  // Resets the request, which frees its memory, including its tokens.
   void destroy(Request& request);
 
   [[nodiscard]] const std::unordered_map<RequestId, Request*>& all() const { return by_id_; }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [storage, blank, by_id] = self;

@@ -1,6 +1,6 @@
-// Creates requests, hashes their blocks, and shows requests to the KV cache and to other code. Every part of the scheduler calls it, on the
-// core's thread. Memory for all tokens and blocks that a request can ever have is reserved before it first runs, because its tokens must
-// not move while plans show them.
+// Creates requests, hashes their blocks, and makes views of requests for the KV cache and for other code. Every part of the scheduler calls
+// it, on the core's thread. Memory for all tokens and blocks that a request can ever have is reserved before it first runs, because plans
+// contain views of its tokens, which must not move.
 #include "core/schedule/requests/requests.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace quire {
 
 namespace {
 
-// Room beyond the limits for tokens that were sampled before a limit was detected.
+// Room for tokens that are sampled before a limit is detected.
 constexpr std::uint64_t kSpareTokens = 8;
 
 }  // namespace
@@ -40,7 +40,7 @@ void Requests::fill(Request& r, const NewRequest& given) {
   } else {
     r.tokens.assign(given.prompt.begin(), given.prompt.end());
   }
-  // A pooling request ends with its prompt.
+  // A pooling request ends when its prompt is computed.
   r.stops.max_tokens = given.pooling ? 1 : max_tokens(given, context_.config);
   r.stops.min_tokens = given.min_tokens;
   r.stops.eos_ids.assign(given.eos_ids.begin(), given.eos_ids.end());
@@ -83,7 +83,8 @@ void Requests::hash_blocks(Request& request) {
                      request.hashes);
 }
 
-// Reserved memory does not move while a plan shows it, and no step allocates.
+// Reserves memory for all tokens that the request can have, so that no step allocates and the tokens do not move while a plan refers to
+// them.
 void Requests::reserve_memory(Request& request, std::size_t num_known_tokens) {
   const std::uint64_t limit = std::max<std::uint64_t>(context_.config.scheduler.max_model_len, num_known_tokens) + kSpareTokens;
   const std::uint64_t wanted =
@@ -142,7 +143,7 @@ KvRequest Requests::kv_request(Request& request) {
                     .shared_prefix_boundary = request.shared_prefix_boundary,
                     .skip_reading_prefix_cache = request.skip_reading_prefix_cache,
                     .was_preempted = request.num_preemptions > 0};
-  // Events of the cache belong to the request that asks it for something.
+  // Events of the cache belong to the request for which the cache is called.
   context_.events.current = request.id;
   if (context_.config.report.enable_kv_events) {
     kv_content_ = content(request);

@@ -17,43 +17,43 @@ namespace quire {
 
 class Requests {
  public:
-  // `hash` is null if the seams provide a hash function.
+  // `hash` is null if CoreSeams provides a hash function.
   Requests(Context& context, KvCacheManager& kv, RequestTable& table, std::unique_ptr<HashFunction> hash)
       : context_(context), kv_(kv), table_(table), hash_(std::move(hash)) {
     QUIRE_CHECK(!hashes_blocks() || hash_ != nullptr || context.seams.hash != nullptr, "there is a hash function if blocks are hashed");
   }
 
-  // Creates a request, which must be checked. It is in no queue yet.
+  // Creates a request, whose arguments must be checked before. The request is in no queue yet.
   Request& create(const NewRequest& given);
-  void append_token(Request& request, TokenId token);    // appends an output
-  void fill(Request& request, const NewRequest& given);  // of an unknown request; moves from `given.prompt_storage`
-  void hash_blocks(Request& request);                    // update_block_hashes: hashes blocks that have become full
+  void append_token(Request& request, TokenId token);    // appends an output token
+  void fill(Request& request, const NewRequest& given);  // fills a request that is not in the table; moves from `given.prompt_storage`
+  void hash_blocks(Request& request);                    // vLLM's update_block_hashes: hashes blocks that have become full
   void reserve_memory(Request& request) { reserve_memory(request, request.tokens.size()); }
-  void reserve_memory(Request& request, std::size_t num_known_tokens);  // for all tokens it can ever have
+  void reserve_memory(Request& request, std::size_t num_known_tokens);  // for all tokens that the request can have
   // Frees the loaded blocks of a waiting request, which is then looked up again.
   void forget_loaded(Request& request);
-  // Frees all blocks of the request. Its computed tokens stay counted.
+  // Frees all blocks of the request. Its count of computed tokens does not change.
   void free_blocks(Request& request);
-  // Records that a load of the request failed and left nothing usable. The connector may know better the second time, and is not asked a
-  // third time (FixOptions::unloaded_begin_anew).
+  // Records that a load of the request failed and left no usable blocks. After two such loads the connector is not asked any more
+  // (FixOptions::unloaded_begin_anew).
   void note_lost_load(Request& request) const;
   void record(Request& request, RequestEventKind kind, double timestamp);  // with log_stats
 
-  // The prefix cache needs block hashes, and so does a connector, even without the prefix cache.
+  // Returns whether block hashes are needed: by the prefix cache or by a connector.
   [[nodiscard]] bool hashes_blocks() const {
     return context_.config.prefix_cache.enable_prefix_caching || context_.seams.connector != nullptr;
   }
   [[nodiscard]] KvRequest kv_request(Request& request);            // valid until the next call
   [[nodiscard]] GroupBlocks group_blocks(const Request& request);  // valid until the next call
-  // Returns the blocks of its computed tokens; valid until the next call.
+  // Returns the blocks of the request's computed tokens; valid until the next call.
   [[nodiscard]] GroupBlocks computed_blocks(const Request& request);
   [[nodiscard]] static RequestView view(const Request& request);
   [[nodiscard]] static std::uint32_t num_blocks(const Request& request);
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& /*form*/, Self& self) {
-    // A hash is a pure function, and views are valid within one call.
+    // The hash function has no state, and the views are valid within one call.
     [[maybe_unused]] auto& [context, kv, table, hash, group_views, kv_content] = self;
   }
 

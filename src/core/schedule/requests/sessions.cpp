@@ -1,6 +1,6 @@
-// Handles the inputs of streaming sessions. Called from Core::continue_session() and when a session has stopped, on the core's thread.
-// Early inputs are copied and queued, so whether one fits is known only in its turn. A session that would grow too long then ends, like a
-// session that receives its end.
+// Handles the inputs of streaming sessions. Called from Core::continue_session() and when a session has stopped, on the core's thread. An
+// input that arrives early is copied and queued; whether it fits is known only at its turn. If it does not fit, the session ends, as if no
+// more input came.
 #include "core/schedule/requests/sessions.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ Result<void> check_items(const SessionInput& input) {
   return {};
 }
 
-// Returns the number of tokens that the session keeps when its next input begins.
+// Returns how many tokens the session keeps when its next input begins.
 std::size_t num_kept_tokens(const Request& session) {
   return std::min(session.tokens.size(), static_cast<std::size_t>(std::max(session.num_computed_tokens, 0)));
 }
@@ -86,11 +86,11 @@ bool Sessions::advance(Request& session, RequestStatus before) {
   } else {
     const std::optional<SessionUpdate> next = std::move(session.next_inputs.front());
     session.next_inputs.erase(session.next_inputs.begin());
-    // A queued input that does not fit after the newest outputs ends the session too.
+    // A queued input that does not fit after the newest outputs also ends the session.
     if (!next || !fits(session, next->tokens.size(), context_.config.scheduler)) return false;
     take_input(session, *next);
   }
-  // A session that was stopped while it waited is in a queue already.
+  // A session that was stopped while it waited is already in a queue.
   if (session.status == RequestStatus::waiting_for_input && queues_.waiting.contains(session)) {
     Request* moved = &session;
     queues_.waiting.remove({&moved, 1});
@@ -99,7 +99,7 @@ bool Sessions::advance(Request& session, RequestStatus before) {
   return true;
 }
 
-// Keeps tokens that are computed for good. Tokens in flight after them will be dropped.
+// Keeps only tokens whose results have arrived. The results of tokens in flight will be dropped.
 void Sessions::cut(Request& session) {
   session.num_computed_tokens = std::max(session.num_computed_tokens - session.num_output_placeholders, 0);
   session.draft_tokens.clear();
@@ -108,7 +108,7 @@ void Sessions::cut(Request& session) {
   session.num_output_placeholders = 0;
 }
 
-// Cached blocks end before `num_kept`: they are full of tokens that were known and computed before the answer's last token was.
+// Removes everything after the first `num_kept` tokens. Cached blocks are not affected: they contain only tokens before `num_kept`.
 void Sessions::forget_after(Request& session, std::int32_t num_kept) const {
   session.num_computed_tokens = num_kept;
   session.num_output_placeholders = 0;
@@ -122,13 +122,13 @@ void Sessions::forget_hashes_after(Request& session, std::int32_t num_kept) cons
 
 bool Sessions::has_missing_blocks(const Request& session) const {
   if (context_.rules.idle_sessions_yield && session.num_computed_tokens > 0 && Requests::num_blocks(session) == 0) return true;
-  // Without the fix this behaves like vLLM, which continues from states that have advanced past the tokens, and has no forks.
+  // Without the fix, behaves like vLLM, which continues from states that are ahead of the kept tokens. vLLM has no forks.
   if (!context_.rules.cut_sessions || !context_.config.kv.has_mamba_layers()) return false;
   if (session.num_computed_tokens > session.num_tokens()) return true;
   return session.num_computed_tokens > 0 && Requests::num_blocks(session) == 0;
 }
 
-// The last sampled token was never computed. It is dropped, and so is everything after the computed tokens.
+// Begins the next input. The last sampled token was never computed, so it is dropped, like everything after the computed tokens.
 void Sessions::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
   const bool starts_again = has_missing_blocks(session);
@@ -142,7 +142,7 @@ void Sessions::take_input(Request& session, const SessionUpdate& input) {
     forget_hashes_after(session, num_kept);
   if (starts_again) requests_.forget_loaded(session);
   for (const MultimodalFeature& feature : input.features)
-    // Positions of items are relative to the input. In the request they come after the kept tokens.
+    // The positions of multimodal items are relative to the input, which comes after the kept tokens.
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
   session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());
   session.num_prompt_tokens = session.num_tokens();

@@ -1,7 +1,7 @@
 #pragma once
-// Streaming sessions: requests with input in several parts. After each part the session stops like a request. Its outputs, except the last
-// token, become prompt, and the next part is appended. The rules are vLLM V1's _handle_stopped_request and _update_request_as_session
-// (v0.19.0).
+// Streaming sessions: requests whose input comes in several parts. After each part the session stops like a request. Its outputs except the
+// last token become part of the prompt, and the next input is appended. The rules are vLLM V1's _handle_stopped_request and
+// _update_request_as_session (v0.19.0).
 //
 //   stopped -> waiting               the next input is queued
 //   stopped -> waiting_for_input     no input is queued
@@ -15,25 +15,25 @@
 
 namespace quire {
 
-// Called by the facade (a new input) and by the results (an answer is over), on the core's thread. A session keeps its blocks between two
-// inputs, unless it yields them (block_reclaimer.h). The engine bounds how long it may be silent.
+// Called on the core's thread by Core::continue_session() and by Results when an answer ends. A session keeps its blocks between two
+// inputs, unless they are reclaimed (block_reclaimer.h). The engine limits how long a session may wait for input.
 class Sessions {
  public:
   Sessions(Context& context, Requests& requests, Queues& queues) : context_(context), requests_(requests), queues_(queues) {}
 
   [[nodiscard]] Result<void> check(const Request& session, const SessionInput& input) const;
-  // Gives the session an input; null: no more will come. Returns false if the session, which waits for input, is over.
+  // Adds an input to the session; null: no more will come. Returns false if the session was waiting for input and must end.
   bool give(Request& session, const SessionInput* input);
-  // Called when the session has stopped. Returns false if no more input will come.
+  // Called when the session has stopped. Begins the next queued input, or waits for it. Returns false if no more input will come or the
+  // next one does not fit.
   bool advance(Request& session, RequestStatus before);
 
  private:
   static void cut(Request& session);
   void take_input(Request& session, const SessionUpdate& input);
-  // Returns whether the session has computed tokens without blocks, or states that have advanced past its tokens. It is then looked up
-  // again.
+  // Returns whether the session has computed tokens without blocks, or states that are ahead of its tokens. If so, it is looked up again.
   [[nodiscard]] bool has_missing_blocks(const Request& session) const;
-  // These forget what the session has after its first `num_kept` tokens (FixOptions::cut_sessions,
+  // Drop the session's tokens and hashes after the first `num_kept` tokens (FixOptions::cut_sessions,
   // DecisionRules::truncates_session_answers).
   void forget_after(Request& session, std::int32_t num_kept) const;
   void forget_hashes_after(Request& session, std::int32_t num_kept) const;

@@ -1,5 +1,5 @@
 #pragma once
-// The references that nearly all parts above the queues need: context, blocks, requests and queues.
+// References that most parts of the scheduler need: context, blocks, requests and queues.
 #include "core/kv/kv_cache_manager.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/queues.h"
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Refers to parts of the scheduler's state (state.h), which outlives it.
+// Refers to parts of the scheduler's state (state.h), which must outlive it.
 struct SharedState {
   Context& context;
   KvCacheManager& kv;

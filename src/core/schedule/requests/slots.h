@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// Last in, first out, so that the rows in use stay few and close together. A released slot may be assigned again in the same plan: the
-// worker handles `released` before `admitted`.
+// Last in, first out, so that the used rows stay close together. A released slot may be assigned again in the same plan, because the worker
+// handles `released` before `admitted`.
 class Slots {
  public:
   explicit Slots(std::uint32_t num_slots) : num_slots_(num_slots) {
@@ -41,7 +41,7 @@ class Slots {
   [[nodiscard]] std::span<const Slot> released() const { return released_; }
   void forget_released() { released_.clear(); }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [num_slots, free, released] = self;

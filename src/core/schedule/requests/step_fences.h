@@ -1,7 +1,7 @@
 #pragma once
-// Decides when blocks of a request may return to the pool. As a rule they return immediately: later writes to them are ordered after the
-// steps in flight. A load is not ordered, so with Vllm032Options::defer_block_free blocks wait until the newest step that may write to them
-// is over.
+// Decides when the blocks of a request may return to the pool. Normally they return immediately: later writes to them are ordered after the
+// steps in flight. A load is not ordered in this way. With Vllm032Options::defer_block_free, blocks therefore wait until the newest step
+// that may write to them has ended.
 #include <cstdint>
 
 #include "base/check.h"
@@ -11,14 +11,14 @@
 
 namespace quire {
 
-// step.cpp reports each step to it, and code that frees blocks queries it, on the core's thread. Steps without tokens write nothing and are
-// not counted.
+// step.cpp reports each step, and code that frees blocks calls free() or may_free(), on the core's thread. Steps without tokens write
+// nothing and are not counted.
 class StepFences {
  public:
   StepFences(const Context& context, KvCacheManager& kv) : context_(context), kv_(kv) {}
 
   void begin(std::uint32_t num_tokens) { num_begun_ += num_tokens > 0 ? 1 : 0; }
-  // The result of a step has arrived. Results arrive in the order of their steps.
+  // Called when the result of a step has arrived. Results arrive in the order of their steps.
   void end(std::uint32_t num_tokens) {
     if (num_tokens == 0 || !context_.config.newer.defer_block_free) return;
     QUIRE_CHECK(num_over_ < num_begun_, "a step ends after it has begun");
@@ -36,7 +36,7 @@ class StepFences {
       kv_.free_later(request.blocks, num_begun_);
   }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, num_begun, num_over] = self;

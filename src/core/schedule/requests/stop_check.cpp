@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// Returns whether each of the last `count` - 1 groups of `length` tokens equals the group before it: token i equals token i - length.
+// Returns whether the last `count` groups of `length` tokens are equal.
 bool repeats(std::span<const TokenId> tokens, std::size_t length, std::size_t count) {
   const std::span<const TokenId> tail = tokens.last(length * count);
   return std::equal(tail.begin() + static_cast<std::ptrdiff_t>(length), tail.end(), tail.begin());

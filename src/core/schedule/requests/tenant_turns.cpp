@@ -30,7 +30,7 @@ void TenantScheduler::begin_step() {
   if (is_on()) distribute_tokens();
 }
 
-// Computes max-min fair shares: tokens go first to the tenants that want the fewest, and none gets more than it wants.
+// Computes max-min fair shares: first serves the tenants that want the fewest tokens. No tenant gets more than it wants.
 void TenantScheduler::distribute_tokens() {
   by_wanted_.clear();
   for (std::size_t i = 0; i < num_shares_; ++i) by_wanted_.push_back(&shares_[i]);
@@ -50,7 +50,8 @@ std::int32_t TenantScheduler::cap_at_share(const Request& request, std::int32_t 
   if (!is_on() || !may_be_cut || wanted <= num_decoded) return wanted;
   const Share* share = find(request);
   if (share == nullptr) return wanted;
-  // With fewer tokens than tenants some shares are 0. Requests that wait for blocks use no tokens, and only running requests free blocks.
+  // With fewer tokens than tenants, some shares are 0. The request at the front gets at least one token, because only running requests free
+  // the blocks for which other requests wait.
   const std::int64_t least = !queues_.running.empty() && queues_.running.front() == &request ? 1 : 0;
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(share->tokens_left, least, wanted));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The updates of single requests in an outcome, and their memory. Vectors keep their capacity from step to step.
+// The updates of requests in an outcome, and their memory. The vectors keep their capacity from step to step.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace quire {
 
-// Filled while one result is taken, and read until the next one: all views in an outcome point into it. So nothing may be added once the
-// outcome views its events, and the tokens must not move: begin() makes room for all of them.
+// Filled while a result is taken, and readable until the next one: all views in an outcome point into this memory. Nothing may be added
+// once the outcome has views of the events. Tokens must not move, so begin() reserves memory for all of them.
 class Updates {
  public:
   Updates(std::uint32_t max_num_seqs, std::uint32_t num_spec_tokens) {
@@ -20,9 +20,9 @@ class Updates {
     tokens_.reserve(std::size_t{max_num_seqs} * (1 + num_spec_tokens));
   }
 
-  // Ends the validity of all earlier updates. At most `num_tokens` tokens may follow.
+  // Invalidates all earlier updates. At most `num_tokens` tokens may follow.
   void begin(std::size_t num_tokens);
-  // Adds a copy of a token. Views of the tokens live as long as the updates.
+  // Adds a copy of a token. Views of the tokens are valid as long as the updates.
   void add_token(TokenId token) {
     QUIRE_CHECK(tokens_.size() < tokens_.capacity(), "memory is reserved, so that earlier views stay valid");
     tokens_.push_back(token);
@@ -36,17 +36,17 @@ class Updates {
   RequestUpdate& report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
   [[nodiscard]] std::span<const RequestUpdate> all() const { return updates_; }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& /*form*/, Self& self) {
-    // All members belong to the outcome.
+    // All members belong to the outcome, which is not saved.
     [[maybe_unused]] auto& [updates, tokens, events, num_events] = self;
   }
 
  private:
   std::vector<RequestUpdate> updates_;
   std::vector<TokenId> tokens_;
-  std::vector<std::vector<RequestEvent>> events_;  // the first num_events_ are valid
+  std::vector<std::vector<RequestEvent>> events_;  // only the first num_events_ are valid
   std::size_t num_events_ = 0;
 };
 

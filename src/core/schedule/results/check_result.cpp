@@ -1,5 +1,5 @@
-// Checks whether a result can be taken. vLLM trusts its workers and stops where they err; here nothing has changed when an error is
-// returned.
+// Checks whether a result can be taken. vLLM trusts its workers and stops on their mistakes; here an error is returned before anything
+// changes.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// Removes all requests from the queues before the connector is notified of the first.
+// Removes all requests from the queues before the connector is notified of the first end.
 void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
   QUIRE_CHECK(is_finished(status), "the new status is a finished status");
   bool any_running = false;
@@ -22,8 +22,8 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
       QUIRE_CHECK(request->status != RequestStatus::waiting_for_input || queues_.num_waiting_for_input > 0,
                   "num_waiting_for_input counts the sessions that wait for input");
       queues_.num_waiting_for_input -= request->status == RequestStatus::waiting_for_input ? 1 : 0;
-      // A session that gave its blocks back keeps this count only for its next input. With the count, a connector would store blocks that
-      // the session does not hold.
+      // A session whose blocks were reclaimed keeps its count of computed tokens only for its next input. With this count, a connector
+      // would store blocks that the session does not hold.
       if (context_.rules.idle_sessions_yield && request->status == RequestStatus::waiting_for_input && Requests::num_blocks(*request) == 0)
         request->num_computed_tokens = 0;
       request->load.outlives_request = is_loading(*request);
@@ -39,7 +39,7 @@ void Ending::finish(std::span<Request* const> requests, RequestStatus status) {
     queues_.end_deferral(*request);
     request->status = status;
   }
-  // Removes all of them in one pass: removing one from a queue costs a pass over the whole queue.
+  // Removes all requests in one pass, because each removal visits the whole queue.
   if (any_running) std::erase_if(queues_.running, [](const Request* request) { return request->finished(); });
   if (any_waiting) {
     queues_.waiting.remove(requests);
@@ -54,7 +54,7 @@ void Ending::end(Request& request) {
   request.is_prefilling = false;
   if (request.swapped != nullptr) swap_.forget(request);
   if (request.load.outlives_request) ended_.keep(request, Holder::transfer);
-  // Frees blocks that a window has passed first. The connector is asked about the blocks that are left, and must not store null blocks.
+  // First frees the blocks that a window has passed. The connector gets the blocks that are left, and must not store null blocks.
   if (context_.seams.connector != nullptr) {
     const bool shows_computed = context_.rules.finish_shows_computed_blocks;
     const std::int32_t num_sure = shows_computed ? request.num_computed_tokens - request.in_flight.num_tokens : request.num_tokens();
@@ -65,7 +65,7 @@ void Ending::end(Request& request) {
   }
   if (context_.events.wanted()) context_.events.on_event({.what = EventKind::ended, .owner = request.id});
   forks_.leave_family(request);
-  // Asks the policy before encoder outputs are released: it may look at the request's output, which is still unchanged.
+  // Asks the policy before encoder outputs are released, because the policy may read the request's output.
   const std::optional<double> stay_until = policy_.on_finish(request);
   encoder_.release_all(request);
   finished_.push_back(request.id);

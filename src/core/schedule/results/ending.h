@@ -1,5 +1,5 @@
 #pragma once
-// Ends requests: by a stop, from outside, or because of a failed load.
+// Ends requests: after a stop, on request of the host, or because of a failed load.
 //
 //   any live state -> finished, known     _free_request; a connector, an open load or a pin keeps the blocks (ended_requests.h)
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace quire {
 
-// Called by the facade (an end from outside), by the results (a stop) and by failed loads, on the core's thread. It never destroys a
-// request, because plans in flight may name it.
+// Called on the core's thread by Core::finish(), by Results (a stop) and by FailedLoads. It does not destroy requests, because plans in
+// flight may refer to them.
 class Ending {
  public:
   Ending(const SharedState& base, Slots& slots, EndedRequests& ended, Policy& policy, Forks& forks, EncoderScheduler& encoder, Swap& swap)
@@ -36,18 +36,18 @@ class Ending {
     finished_.reserve(context_.config.scheduler.max_num_seqs);
   }
 
-  // Ends requests that are not finished, each once.
+  // Ends requests that have not ended yet. Each request is listed once.
   void finish(std::span<Request* const> requests, RequestStatus status);
   // _free_request: requires that the request is in no queue and has a finished status.
   void end(Request& request);
 
-  // finished_req_ids: requests ended since the last plan, each once.
+  // vLLM's finished_req_ids: the requests that ended since the last plan, each once.
   [[nodiscard]] std::span<const RequestId> finished() const { return finished_; }
   void forget_finished() { finished_.clear(); }
-  // Pairs of client and request, with include_finished_set. The code that reports them removes them.
+  // Pairs of client and request, with include_finished_set. The caller that reports them removes them.
   [[nodiscard]] std::vector<std::pair<std::uint32_t, RequestId>>& by_client() { return by_client_; }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, requests, queues, slots, ended, policy, forks, encoder, swap, finished, by_client] = self;
@@ -65,7 +65,7 @@ class Ending {
   Forks& forks_;
   EncoderScheduler& encoder_;
   Swap& swap_;
-  // Reported to the worker with the next plan, so they stay here and not in the outcome.
+  // Reported to the worker with the next plan, so the ids are stored here and not in the outcome.
   std::vector<RequestId> finished_;
   std::vector<std::pair<std::uint32_t, RequestId>> by_client_;
 };

@@ -1,6 +1,6 @@
 // Finds the requests that a failed load affects, and ends them or lets them be computed again. step.cpp calls it within apply(): find()
-// before the results are taken, and handle() after. The order is vLLM's everywhere, even where vLLM iterates over Python sets, because a
-// host that compares must see the same events. It never touches blocks that another transfer still fills.
+// before the results are taken, and handle() after. The order is always vLLM's, even where vLLM iterates over Python sets, because a host
+// that compares both must see the same events. Blocks that another transfer still fills are not touched.
 #include "core/schedule/results/failed_loads.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void FailedLoads::find(const PlanArena& arena, const StepResult& result) {
     find_running(arena);
 }
 
-// Finds requests by id, for failures that block numbers do not attribute to a request.
+// Finds requests by id: the connector reports them, because block ids do not identify them.
 void FailedLoads::find_reported(std::span<const RequestId> failed) {
   for (const RequestId id : failed) {
     Request* request = table_.find(id);
@@ -66,9 +66,9 @@ void FailedLoads::find_waiting(const PlanArena& arena) {
   const auto look = [&](Request& request) {
     if (request.status != RequestStatus::waiting_for_remote_kv) return;
     const bool is_listed = request.load.skips_result;  // set by find_reported()
-    if (starts_again()) marked_.clear();               // no request relies on another one to compute its invalid block
+    if (starts_again()) marked_.clear();               // no request may rely on another one to compute its invalid block
     const bool can_be_cut = keeps_all_blocks || !starts_again();
-    // Blocks of a lost load are given back when the last load of the request is over.
+    // The blocks of a request with a lost load are freed when its last load has ended.
     if (request.load.failure == LoadFailure::lost
             ? !recompute
             : can_be_cut && cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
@@ -113,7 +113,7 @@ bool FailedLoads::cut_at_invalid_block(Request& request, std::int32_t num_schedu
     const BlockId block = blocks[static_cast<std::size_t>(i)];
     if (!std::ranges::binary_search(invalid_, block)) continue;
     affected = true;
-    // An earlier request of this scan computes this block again. The block will be valid for this request too, so later blocks stay.
+    // An earlier request of this scan computes this block again, so it will be valid for this request too. Later blocks stay.
     if (std::ranges::find(marked_, block) != marked_.end()) continue;
     marked_.push_back(block);
     if (!std::exchange(cut, true)) {
@@ -130,7 +130,7 @@ void FailedLoads::add_to_evict(BlockId block) {
   if (std::ranges::find(to_evict_, block.value) == to_evict_.end()) to_evict_.push_back(block.value);
 }
 
-// Evicts in the order in which CPython iterates over the set, because the events show it.
+// Evicts in the order in which CPython iterates over the set, because the order is visible in the events.
 void FailedLoads::evict_invalid() {
   evict_order_.apply(to_evict_);
   evicted_.clear();

@@ -1,11 +1,10 @@
 #pragma once
-// Handles blocks that could not be loaded. The rules are vLLM V1's _handle_invalid_blocks (v0.19.0).
-//
-// With FixOptions::unloaded_begin_anew, FailedLoadTracker finds the requests that ran on them.
+// Handles blocks that could not be loaded. The rules are vLLM V1's _handle_invalid_blocks (v0.19.0). With FixOptions::unloaded_begin_anew,
+// FailedLoadTracker finds the requests that ran on these blocks.
 //
 //   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with the part that was loaded
-//   running, waiting_* -> finished                      fail; also where a load was lost (Transfers)
-//   waiting -> same, without its share                  a fork that has not run, in either case
+//   running, waiting_* -> finished                      fail; also if a load was lost (Transfers)
+//   waiting -> same, without its shared blocks          a fork that has not run, under both policies
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,8 +25,8 @@
 
 namespace quire {
 
-// Called from apply() alone, on the core's thread, around the taking of results: find() before, handle() after. In between, the requests
-// that were found have `load_failed` set, and nothing else may end them.
+// Called only from apply(), on the core's thread, before and after the results are taken: find() before, handle() after. In between, the
+// affected requests have `load.skips_result` set, and nothing else may end them.
 class FailedLoads {
  public:
   FailedLoads(const SharedState& base, const RequestTable& table, Forks& forks, Ending& ending, FailedLoadTracker& failed_load_tracker,
@@ -41,25 +40,25 @@ class FailedLoads {
         failed_load_tracker_(failed_load_tracker),
         updates_(updates) {}
 
-  // Called before the plan's results are taken. Results of requests that hold an invalid block are skipped.
+  // Called before the plan's results are taken. The results of requests that hold an invalid block will be skipped.
   void find(const PlanArena& arena, const StepResult& result);
-  // Called after. Ends the requests that were found, or lets them be computed again. Returns whether affected requests must give their
-  // blocks back (FailedLoadTracker).
+  // Called after the results are taken. Ends the affected requests, or lets them be computed again. Returns whether affected requests must
+  // free their blocks (FailedLoadTracker).
   bool handle();
   // The requests of the last handle(), in the order in which they were found.
   [[nodiscard]] std::span<const RequestId> ids() const { return ids_; }
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& /*form*/, Self& self) {
-    // Requests that were found are handled in the same call; `ids` belongs to the outcome.
+    // Nothing is saved: affected requests are handled in the same call of the core, and `ids` belongs to the outcome of this call.
     [[maybe_unused]] auto& [context, kv, table, queues, forks, ending, failed_load_tracker, updates, has_found, failed, num_failed_async,
                             ids, finishing, reported, ending_now, invalid, marked, to_evict, evicted, evict_order] = self;
   }
 
  private:
-  // Cuts the request to the computed tokens before its first invalid block, unless an earlier request in the scan computes that block
-  // again. Returns whether the request holds an invalid block.
+  // Reduces the request's computed tokens to those before its first invalid block, unless an earlier request of the scan computes that
+  // block again. Returns whether the request holds an invalid block.
   bool cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict);
   void find_reported(std::span<const RequestId> failed);
   void find_waiting(const PlanArena& arena);
@@ -79,10 +78,10 @@ class FailedLoads {
   FailedLoadTracker& failed_load_tracker_;
   Updates& updates_;
   bool has_found_ = false;                       // find() ran since the last handle()
-  std::vector<Request*> failed_;                 // their results are skipped
+  std::vector<Request*> failed_;                 // requests whose results are skipped
   std::size_t num_failed_async_ = 0;             // leading requests of `failed_` that wait for their blocks
   std::vector<RequestId> ids_;                   // in the order in which they were found
-  std::vector<RequestId> finishing_, reported_;  // `finishing_` in the order of the ends, `reported_` of their updates
+  std::vector<RequestId> finishing_, reported_;  // `finishing_` is in the order of the ends, `reported_` in the order of the updates
   std::vector<Request*> ending_now_;
   std::vector<BlockId> invalid_, marked_;  // invalid_ is ascending
   std::vector<std::uint32_t> to_evict_;    // each block once

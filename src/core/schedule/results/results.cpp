@@ -1,6 +1,6 @@
-// Takes a worker's result for one plan. apply() calls it on the core's thread, after the result was checked as a whole: from here on
-// nothing can be refused. With asynchronous scheduling the request may have changed since the plan was made (preempted, stopped, reset). So
-// each token is judged by the request's present state, not by the plan's.
+// Takes a worker's result for one plan. apply() calls it on the core's thread after the result was checked as a whole: nothing can be
+// refused from here on. With asynchronous scheduling, the request may have been preempted, stopped or reset since the plan was made. Each
+// token is therefore handled according to the request's current state, not the state in the plan.
 #include "core/schedule/results/results.h"
 
 #include <algorithm>
@@ -19,14 +19,13 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
   for (std::uint32_t i = 0; i < requests.size(); ++i) {
     Request& request = *requests[i];
     const std::size_t begin = updates_.num_tokens();
-    // Samples are in the plan's order, and some requests have none, so one pass matches them.
+    // The sampled tokens are in the plan's order, and some requests have none, so one pass matches them.
     for (; num_taken < sampled.size() && sampled[num_taken].id == request.id; ++num_taken) updates_.add_token(sampled[num_taken].token);
     const bool pooled = num_pooled < pooled_ids.size() && pooled_ids[num_pooled] == request.id;
     num_pooled += pooled ? 1 : 0;
     const bool is_stale = end_in_flight_tokens(request, arena.plan().scheduled[i].num_tokens);
     const bool is_dropped = is_stale && request.in_flight.drops_stale_tokens;
-    // Requests that have ended since the plan was made get no more tokens. Requests that ran on blocks that were not loaded get none
-    // either.
+    // A request gets no tokens if it has ended since the plan was made, or if it ran on blocks whose load failed.
     if (request.known && !request.finished() && !request.load.skips_result && !is_late(request) && !is_dropped)
       take_one(arena, i, updates_.tokens_from(begin), pooled, is_stale);
     else if (request.load.skips_result && context_.rules.unloaded_begin_anew && updates_.num_tokens() > begin)
@@ -36,7 +35,7 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
   remove_stopped();
 }
 
-// Returns whether the result is of a step that began before the end of the session's answer was known.
+// Returns whether the result belongs to a step that began before it was known that the session's answer has ended.
 bool Results::is_late(const Request& request) const {
   return request.status == RequestStatus::waiting_for_input && context_.rules.cut_sessions;
 }
@@ -57,13 +56,13 @@ void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<co
   const bool has_drafts = !tokens.empty() && !arena.plan().scheduled[index].drafts.empty();
   if (has_drafts && !(request.in_flight.discards_latest_token && context_.rules.unsure_drafts))
     subtract_rejected_drafts(arena, index, static_cast<std::uint32_t>(tokens.size()), is_stale);
-  // vLLM releases them before the tokens are appended.
+  // vLLM releases encoder outputs before the tokens are appended.
   if (request.has_encoder_inputs() && context_.rules.encoder_outputs_freed_on_results) encoder_.release_computed(request);
   if (!tokens.empty())
     stop = take_tokens(request, tokens, is_stale);
   else if (pooled)
     stop = Stop{};
-  // For refused tokens, the update still reports how they would have stopped the request otherwise.
+  // If the grammar refuses the tokens, the update still reports the status that they would have caused otherwise.
   const RequestStatus reported = stop ? stop->status : RequestStatus::finished_error;
   if (context_.rules.grammar_rejection_ends_request && !tokens.empty() && !advance_grammar(request, tokens, stop)) {
     stop = Stop{.status = RequestStatus::finished_error, .token = stop ? stop->token : std::nullopt};
@@ -89,7 +88,7 @@ void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<co
 
 bool Results::advance_grammar(Request& request, std::span<const TokenId> tokens, const std::optional<Stop>& stop) {
   if (!request.structured_output || context_.seams.grammar == nullptr) return true;
-  // The grammar sees the request with its final status, as in vLLM.
+  // As in vLLM, the grammar gets the request with its final status.
   const RequestStatus before = request.status;
   if (stop) request.status = stop->status;
   const bool fits = context_.seams.grammar->accept(request.id, tokens);
@@ -97,7 +96,7 @@ bool Results::advance_grammar(Request& request, std::span<const TokenId> tokens,
   return fits;
 }
 
-// Returns how many tokens other requests could find in the cache now: the least over the cache groups.
+// Returns how many tokens of the request other requests can find in the cache: the minimum over the cache groups.
 std::uint32_t Results::num_hashed_tokens(const Request& request) const {
   std::uint32_t least = UINT32_MAX;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
@@ -109,7 +108,7 @@ std::uint32_t Results::num_hashed_tokens(const Request& request) const {
   return context_.num_groups == 0 ? 0 : least;
 }
 
-// Subtracts the computed tokens of rejected draft tokens. A request that was preempted meanwhile has none.
+// Subtracts rejected draft tokens from the computed tokens. A request that was preempted in the meantime has no computed tokens.
 void Results::subtract_rejected_drafts(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled, bool is_stale) {
   const auto num_drafts = static_cast<std::uint32_t>(arena.plan().scheduled[index].drafts.size());
   QUIRE_CHECK(num_drafts > 0 && num_sampled > 0 && num_sampled <= 1 + num_drafts,
@@ -124,7 +123,7 @@ void Results::subtract_rejected_drafts(const PlanArena& arena, std::uint32_t ind
   stats_.count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
 }
 
-// The tokens were sampled from blocks that were not loaded, so they are no longer awaited.
+// Drops tokens that were sampled from blocks whose load failed. They are no longer awaited.
 void Results::drop_tokens(Request& request, std::int32_t num_drafts) {
   QUIRE_CHECK(num_drafts >= 0 && request.num_output_placeholders >= 0, "the numbers of draft tokens and placeholders are not negative");
   if (std::exchange(request.in_flight.discards_latest_token, false)) return;
@@ -144,12 +143,12 @@ std::optional<Stop> Results::take_tokens(Request& request, std::span<const Token
     requests_.append_token(request, tokens[num_taken++]);
     stop = check_stop(request, context_.config.scheduler.max_model_len, context_.rules);
   }
-  // Tokens that were sampled after a stop are dropped, and never reported.
+  // Tokens that were sampled after a stop are dropped and not reported.
   tokens = tokens.first(num_taken);
   if (context_.config.scheduler.async_scheduling) {
     if (!is_stale) request.num_output_placeholders = std::max(request.num_output_placeholders - static_cast<std::int32_t>(num_taken), 0);
     if (was_running) {
-      // Only tokens that no later result can take back enter the prefix cache.
+      // Only tokens that no later result can reject enter the prefix cache.
       const std::int32_t num_final = std::max(request.num_computed_tokens - request.num_output_placeholders, 0);
       kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(num_final));
     }
@@ -172,21 +171,22 @@ bool Results::handle_stopped(Request& request, const Stop& stop) {
   const RequestStatus before = std::exchange(request.status, stop.status);
   if (stop.token || stop.status == RequestStatus::finished_repetition) request.stop_token = stop.token;
   if (request.resumable && sessions_.advance(request, before)) return false;
-  request.load.outlives_request = loading;  // by a late token; vLLM frees blocks in transfer, and leaves the request in its queue
+  // Only a late token can stop a request during a load. Unlike vLLM, keeps the blocks until the load has ended.
+  request.load.outlives_request = loading;
   ending_.end(request);
   return true;
 }
 
-// A late token may stop a preempted session that has its next input already. The session waits for that input in `waiting`, and is removed
-// from there with the others. As in vLLM it is then in no queue, and stays so until it is aborted.
+// Removes stopped requests from `running` and the queues. If a late token stops a preempted session that already has its next input, the
+// session is removed from `waiting` too. As in vLLM it is then in no queue until it is aborted.
 void Results::remove_stopped() {
   if (std::exchange(stopped_running_, false))
     std::erase_if(queues_.running, [](const Request* request) { return request->status != RequestStatus::running; });
   if (!stopped_waiting_.empty()) {
     queues_.waiting.remove(stopped_waiting_);
     const bool block_holders_first = context_.rules.block_holders_first;
-    // vLLM leaves a request that has ended in `skipped_waiting`. If that queue contains none of them, it stays unchanged: any removal would
-    // move a session to a new position if its arrival time has changed since it was queued.
+    // vLLM leaves a request that has ended in `skipped_waiting`. If this queue contains none of the stopped requests, it is not changed: a
+    // removal rebuilds the heap, which could move a session whose arrival time has changed since it was queued.
     if (!block_holders_first)
       std::erase_if(stopped_waiting_, [this](const Request* r) { return !r->finished() || !queues_.skipped_waiting.contains(*r); });
     if (!stopped_waiting_.empty()) queues_.skipped_waiting.remove(stopped_waiting_);

@@ -1,13 +1,13 @@
 #pragma once
-// Takes a step's result: appends tokens, takes back rejected draft tokens, and stops requests.
+// Takes a step's result: appends tokens, subtracts rejected draft tokens, and stops requests.
 //
 //   running, preempted -> finished     by check_stop, or a pooled output
 //   running, preempted -> waiting_*    a streaming session at the end of an input (sessions.h)
 //   running, waiting_* -> finished     blocks could not be loaded and the policy is to fail (failed_loads.h)
 //
-// A late token, for a request preempted meanwhile, is still appended; a token for a finished request is dropped. The order is that of vLLM
-// V1's update_from_output (v0.19.0): failed loads are found, results are taken in the plan's order, stopped requests are removed from the
-// queues, failed requests finish, transfers are taken.
+// A late token for a request that was preempted in the meantime is still appended; a token for a finished request is dropped. The order is
+// that of vLLM V1's update_from_output (v0.19.0): failed loads are found, results are taken in the plan's order, stopped requests are
+// removed from the queues, failed requests end, transfers are taken.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -45,12 +45,12 @@ class Results {
         updates_(updates),
         stats_(stats) {}
 
-  // Checks whether a result can be taken, except for its transfers. vLLM trusts its workers and stops where they err.
+  // Checks whether a result can be taken, except for its transfers. vLLM trusts its workers and stops on their mistakes.
   [[nodiscard]] static Result<void> check(const PlanRing& plans, const StepResult& result);
   // Takes the tokens and pooled outputs of a checked result.
   void take(const PlanArena& arena, const StepResult& result);
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& /*form*/, Self& self) {
     [[maybe_unused]] auto& [context, kv, requests, queues, slots, encoder, ending, drafts, sessions, updates, stats, stopped_waiting,
@@ -59,17 +59,17 @@ class Results {
 
  private:
   [[nodiscard]] bool is_late(const Request& request) const;
-  // Counts so many tokens of a plan as no longer in flight. Returns whether they were planned before it was preempted.
+  // Subtracts a plan's tokens from the tokens in flight. Returns whether they were planned before the request was preempted.
   static bool end_in_flight_tokens(Request& request, std::uint32_t num_tokens);
   void take_one(const PlanArena& arena, std::uint32_t index, std::span<const TokenId> tokens, bool pooled, bool is_stale);
   void subtract_rejected_drafts(const PlanArena& arena, std::uint32_t index, std::uint32_t num_sampled, bool is_stale);
   [[nodiscard]] std::uint32_t num_hashed_tokens(const Request& request) const;
   static void drop_tokens(Request& request, std::int32_t num_drafts);
-  // Appends tokens until one of them stops the request, and cuts `tokens` after that one.
+  // Appends tokens until one of them stops the request, and removes the tokens after that one from `tokens`.
   std::optional<Stop> take_tokens(Request& request, std::span<const TokenId>& tokens, bool is_stale);
-  // Advances the request's grammar. Returns false if the tokens do not fit. `stop`: the tokens have stopped the request.
+  // Advances the request's grammar. Returns false if the grammar rejects the tokens. `stop` is set if the tokens have stopped the request.
   bool advance_grammar(Request& request, std::span<const TokenId> tokens, const std::optional<Stop>& stop);
-  bool handle_stopped(Request& request, const Stop& stop);  // false: a session that continues
+  bool handle_stopped(Request& request, const Stop& stop);  // returns false for a session that continues
   void remove_stopped();
 
   Context& context_;
@@ -83,8 +83,8 @@ class Results {
   Sessions& sessions_;
   Updates& updates_;
   Stats& stats_;
-  std::vector<Request*> stopped_waiting_;  // stopped by a late token, while not running
-  bool stopped_running_ = false;           // `running` has requests that no longer run
+  std::vector<Request*> stopped_waiting_;  // stopped by a late token while not running
+  bool stopped_running_ = false;           // `running` contains requests that no longer run
 };
 
 }  // namespace quire

@@ -1,12 +1,12 @@
 #pragma once
-// Paged attention over Vec; include a vec_*.h first. The contract is in attention.h, the bits are in reference/attention.cpp.
+// Paged attention over Vec; include a vec_*.h first. attention.h has the contract, and reference/attention.cpp defines the bits.
 //
-// Up to 32 rows times the query heads of one KV head process the keys in tiles of 64. Keys of a tile are transposed and widened once,
-// values widened once. A few queries at a time then compute scores, exponentials and the weighted sum of values. A decoding row with few
-// query heads uses each key and value only once: it takes them from registers, without the scratch. The next tile is prefetched meanwhile,
-// because blocks are scattered in memory and hardware prefetchers do not predict them.
-// One file per instruction set includes this header and is compiled for it; everything is local to that file. The decoder's attention phase
-// calls it on every thread of the pool, each with separate scratch. It reads the cache that the phase before has written.
+// Up to 32 rows times the query heads of one KV head process the keys in tiles of 64. The keys of a tile are transposed and widened once,
+// the values are widened once. A few queries at a time then compute scores, exponentials and the weighted sum of values. A decoding row
+// with few query heads uses each key and value only once, so it reads the cache directly, without the scratch. The next tile is prefetched,
+// because blocks are scattered in memory and hardware prefetchers do not predict their addresses. One file per instruction set includes
+// this header; all functions are local to that file. The decoder calls attention on every thread of the pool, each with separate scratch,
+// after the keys and values were written to the cache.
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -20,13 +20,13 @@
 namespace quire {
 namespace {
 
-// Tokens of a tile that a query sees.
+// Range of the tile's tokens that a query sees.
 struct VisibleRange {
   std::uint32_t begin;
   std::uint32_t end;
 
   [[nodiscard]] bool is_full_tile() const { return begin == 0 && end == kTileTokens; }
-  // Returns `values`, which are tokens from 16 * sub on, with `other` in place of tokens that are not seen.
+  // Returns `values`, which belong to tokens from 16 * sub on, with `other` in the lanes of tokens that the query does not see.
   [[nodiscard]] Vec keep(Vec values, std::uint32_t sub, Vec other) const {
     const Vec before_end = values.keep_first(end > 16 * sub ? end - 16 * sub : 0, other);
     return begin <= 16 * sub ? before_end : other.keep_first(begin - 16 * sub, before_end);
@@ -40,7 +40,7 @@ VisibleRange visible_range(const Pass& pass, std::uint32_t query, const Tile& ti
   return {begin > tile.first ? begin - tile.first : 0, end < tile.count ? end : tile.count};
 }
 
-// Adds the sum and the maximum of a tile's weights to the totals of the query. Returns the factor for the query's earlier sums.
+// Updates the query's maximum and sum with the maximum and sum of a tile. Returns the factor for the query's earlier output sums.
 float compute_sum(const Pass& pass, std::uint32_t query, float maximum, float sum) {
   float lanes[16] = {1.0F};  // exp(0), as exp_polynomial() computes it
   const float before = std::exchange(pass.scratch.maxima[query], maximum);
@@ -52,7 +52,8 @@ float compute_sum(const Pass& pass, std::uint32_t query, float maximum, float su
 template <int>
 void store_as_bf16(Vec values, std::uint16_t* to);
 
-// Stores 16 weights among the scores of a query. Pairs are rounded, and take half the space if the processor multiplies pairs.
+// Stores 16 softmax weights over a query's scores. With in_pairs, the weights are rounded to bf16; if the processor multiplies pairs of
+// bf16, they are stored as bf16.
 void put_weights(const Pass& pass, float* scores, std::uint32_t sub, Vec weights) {
   if constexpr (Vec::kMultipliesPairs)
     store_as_bf16<0>(weights, reinterpret_cast<std::uint16_t*>(scores) + std::size_t{16} * sub);
@@ -60,8 +61,8 @@ void put_weights(const Pass& pass, float* scores, std::uint32_t sub, Vec weights
     (pass.item->in_pairs ? weights.to_bf16() : weights).store(scores + std::size_t{16} * sub);
 }
 
-// Turns the scores of one query into weights, in place. Updates its maximum and sum, and returns the factor for the earlier sums. This is
-// the running softmax of the contract: a new maximum scales down the earlier sums.
+// Turns the scores of one query into softmax weights, in place. Updates the query's maximum and sum, and returns the factor for its earlier
+// output sums. This is the online softmax of the contract: a new maximum scales down the earlier sums.
 float compute_weights(const Pass& pass, std::uint32_t query, float* scores, VisibleRange seen, std::uint32_t num_subtiles) {
   if (seen.begin >= seen.end) {
     for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) put_weights(pass, scores, sub, Vec::zero());
@@ -83,7 +84,8 @@ float compute_weights(const Pass& pass, std::uint32_t query, float* scores, Visi
   return compute_sum(pass, query, maximum, sums.sum());
 }
 
-// compute_weights() for R queries that see a whole tile. They are interleaved, because one by one each waits for its own maximum and sum.
+// Does the work of compute_weights() for R queries that see a whole tile. The queries are interleaved, because a single query waits for
+// each maximum and sum.
 template <int R>
 [[gnu::noinline]] void compute_full_tile_weights(const Pass& pass, std::uint32_t query, float* factors) {
   Vec largest[R];
@@ -109,7 +111,7 @@ template <int R>
   for (int r = 0; r < R; ++r) factors[r] = compute_sum(pass, query + static_cast<std::uint32_t>(r), maxima[r], sums[r].sum());
 }
 
-// Multiplies the weights of R queries by the scales of the values, after the weights are summed.
+// Multiplies the weights of R queries by the int8 scales of the values. Called after the weights are summed.
 template <int R>
 void scale_weights(const Pass& pass, const Tile& tile, std::uint32_t num_subtiles) {
   for (int r = 0; r < R; ++r) {
@@ -123,14 +125,15 @@ void scale_weights(const Pass& pass, const Tile& tile, std::uint32_t num_subtile
 template <int R, int C, class Load>
 void add_value_pairs(const Pass& pass, std::uint32_t query, const float* factors, VisibleRange tokens, std::uint32_t d, Load load);
 
-// Returns the token that is added at step `t`, from `begin` to `end`: in pairs the odd token comes first, if both are seen.
+// Returns the token that is added at step `t` of `tokens`. In pairs, the odd token is added before the even token if the query sees both.
 template <bool kPairs>
 std::uint32_t in_order(std::uint32_t t, VisibleRange tokens) {
   const std::uint32_t other = t ^ 1U;
   return kPairs && other >= tokens.begin && other < tokens.end ? other : t;
 }
 
-// Updates C vectors of R outputs from dim d on. load(t, i) returns vector i of the values of token t there, or of the pair t.
+// Adds weighted values to C vectors, from dim d on, of R outputs. load(t, i) returns vector i of the values of token t, or of the pair that
+// begins with token t.
 template <int R, int C, bool kPairs, class Load>
 void add_values(const Pass& pass, std::uint32_t query, const float* factors, VisibleRange tokens, std::uint32_t d, Load load) {
   if constexpr (Vec::kMultipliesPairs) return add_value_pairs<R, C>(pass, query, factors, tokens, d, load);
@@ -156,7 +159,7 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, Vis
 // Processes R queries against the tile in the scratch.
 template <int R, bool kPairs>
 [[gnu::noinline]] void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
-  // The tokens that any of the queries sees: windows move with the rows.
+  // Tokens that at least one of the queries sees, because windows move with the rows.
   const VisibleRange seen{visible_range(pass, query, tile).begin, visible_range(pass, query + R - 1, tile).end};
   if (seen.begin >= seen.end) return;
   const std::uint32_t num_subtiles = (seen.end + 15) / 16;
@@ -181,8 +184,8 @@ template <int>
 Vec value_pair(const Tile& tile, VisibleRange seen, std::uint32_t pair, std::uint32_t d);
 
 // Processes one row with R query heads, which all see the same part of the tile. The next tile's keys are prefetched during the products
-// with this tile's keys, and its values during the products with this tile's values. All prefetches together would exceed the loads that
-// can be in flight, and memory would then be idle.
+// with this tile's keys, and its values during the products with this tile's values. If all prefetches were issued together, they would
+// exceed the number of loads in flight, and memory would be idle afterwards.
 template <int R, bool kPairs>
 [[gnu::noinline]] void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
   compute_scores_once<R, kPairs>(pass, tile, next);
@@ -219,7 +222,7 @@ template <int R, bool kPairs>
   });
 }
 
-// Processes R queries at a time, and the rest in smaller groups, so that no loop has a variable number of registers.
+// Processes R queries at a time and the remaining queries in smaller groups, so that each loop has a constant number of registers.
 template <int R, bool kPairs>
 void attend_queries(const Pass& pass, std::uint32_t query, const Tile& tile) {
   for (; query + R <= pass.num_queries; query += R) attend_tile<R, kPairs>(pass, query, tile);
@@ -250,7 +253,7 @@ void begin_segment(const Pass& pass) {
   for (std::size_t at = 0; at < floats; at += 16) Vec::zero().store(pass.scratch.out + at);
 }
 
-// Finds the first tile that the next item sees; its count is 0 if there is no next item.
+// Finds the first tile that the next item sees; sets its count to 0 if there is no next item.
 void find_next_item(const Pass& pass, Tile& tile) {
   tile.count = 0;
   if (pass.item->next == nullptr) return;
@@ -265,21 +268,21 @@ void find_next_item(const Pass& pass, Tile& tile) {
   find_tile(next, first, there < kTileTokens ? there : kTileTokens, tile);
 }
 
-// Positions first .. last of a walk, from the start of a tile on. With `is_continuation`, the scratch holds the earlier part of the
-// segment.
+// Positions `first` to `last`; `first` is the start of a tile. With `is_continuation`, the scratch holds the earlier part of the segment.
 struct PositionRange {
   std::uint32_t first;
   std::uint32_t last;
   bool is_continuation;
 
-  // Finds the tile that begins at `begin`, cut off after `last`.
+  // Finds the tile that begins at `begin`, without positions after `last`. Sets its count to 0 if `begin` is after `last`.
   void find(const Pass& pass, std::uint32_t begin, Tile& tile) const {
     tile.count = 0;
     if (begin <= last) find_tile(pass, begin, last - begin + 1 < kTileTokens ? last - begin + 1 : kTileTokens, tile);
   }
 };
 
-// Processes all queries over a range. finish(segment) uses the scratch of each segment; find_after(tile) finds the tile to prefetch next.
+// Processes all queries over a range. Calls finish(segment) after each segment, while the scratch holds the segment's results.
+// find_after(tile) finds the tile to prefetch after the range.
 template <class Finish, class FindAfter>
 void walk_segments(const Pass& pass, PositionRange range, Finish finish, FindAfter find_after) {
   const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype != KvDtype::f32;
@@ -320,7 +323,7 @@ void join(float maximum, float sum, const float* out, std::uint32_t dim, float* 
   for (std::uint32_t d = 0; d < dim; d += 16) Vec::fma(Vec::load(total_out + d), a, Vec::load(out + d) * b).store(total_out + d);
 }
 
-// Writes the output of query head i of the item, when all of its segments have joined.
+// Writes the output of the item's query head i, after all segments have joined.
 void finish_head(const AttentionItem& item, std::uint32_t i, const float* out, float maximum, float sum, std::uint32_t dim,
                  float* quotient) {
   if (item.sinks == nullptr) {
@@ -334,7 +337,7 @@ void finish_head(const AttentionItem& item, std::uint32_t i, const float* out, f
   for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(out + d) * factor / total).store(quotient + d);
 }
 
-// Adds the scratch of a segment to the totals of the queries that see it.
+// Joins the segment's results in the scratch with the totals of the queries that see the segment.
 void fold_segment(const Pass& pass, std::uint32_t segment) {
   const AttentionScratch& s = pass.scratch;
   const std::uint32_t dim = pass.layer->head_dim;
@@ -368,7 +371,7 @@ void run_pass(const Pass& pass) {
   finish_queries(pass);
 }
 
-// One row of several that share a prefix, with its part of the scratch.
+// One row of an item with `sharing`, with the row's part of the scratch.
 struct UnsharedRow {
   AttentionItem item;
   Pass pass;
@@ -393,7 +396,8 @@ struct UnsharedRow {
   UnsharedRow& operator=(const UnsharedRow&) = delete;
 };
 
-// Processes all rows over the shared tokens, then each row over the rest: the same steps in the same order as alone.
+// Processes all rows over the shared tokens, then each row over its remaining tokens. Each row has the same operations in the same order as
+// without sharing.
 void run_sharing(const Pass& pass) {
   const std::uint32_t shared = pass.item->shared_tokens;
   const std::uint32_t num_rows = pass.num_queries / pass.item->group;
@@ -417,7 +421,7 @@ void run_sharing(const Pass& pass) {
   }
 }
 
-// Processes some segments of one row and writes each to its part of the partials.
+// Processes the item's segments of one row and writes each segment's results to `partials`.
 void run_partial(const Pass& pass) {
   const std::uint32_t end = pass.item->end_segment * kSegmentTokens - 1;
   const std::uint32_t last = end < pass.item->first_position ? end : pass.item->first_position;

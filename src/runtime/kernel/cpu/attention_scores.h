@@ -1,22 +1,22 @@
 #pragma once
-// Scores of queries against a tile of keys, from the scratch or straight from the cache; include a vec_*.h first. Only attention_impl.h
-// includes it. It runs on every thread of the pool, each with separate scratch.
+// Computes scores of queries against a tile of keys, which are in the scratch or in the cache; include a vec_*.h first. Only
+// attention_impl.h includes this header. Runs on every thread of the pool, each with separate scratch.
 #include "runtime/kernel/cpu/attention_tile.h"
 #include "runtime/kernel/cpu/vec_math.h"
 
 namespace quire {
 namespace {
 
-// Turns products of queries and keys into scores. A score that is NaN or infinite becomes NaN, so that it reaches its whole row and no
-// other.
+// Turns products of queries and keys into scores. A score that is NaN or infinite becomes NaN, which makes the whole output of its row NaN
+// and affects no other row.
 Vec to_scores(const Pass& pass, const Tile& tile, std::uint32_t sub, Vec products) {
   if (pass.layer->dtype == KvDtype::int8) products = products * Vec::load(tile.key_scales + std::size_t{16} * sub);
   const Vec scores = products * Vec::set(pass.item->scale);
   return pass.item->soft_cap == 0.0F ? finite_or_nan(scores) : soft_capped(scores, Vec::set(pass.item->soft_cap));
 }
 
-// Computes S subtiles from `sub` on for R queries: a query's value is loaded once and multiplied with the keys of all subtiles. In pairs,
-// the dims of a pair join one chain, the odd one first.
+// Computes scores of R queries against S subtiles from `sub` on. A query's value is loaded once and multiplied with the keys of all
+// subtiles. In pairs, both dims of a pair are added to one sum, the odd dim first.
 template <int R, int S, bool kPairs>
 [[gnu::noinline]] void compute_scores_with(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
   const std::uint32_t dim = pass.layer->head_dim;
@@ -68,7 +68,8 @@ void compute_scores(const Pass& pass, const Tile& tile, std::uint32_t query, std
 template <int R, int N>
 void add_pairs(const Words& words, const float* const* q, std::uint32_t dim, Vec* sums);
 
-// Adds the products of R queries with N words of 16 keys (2 N dims from `dim` on). In pairs they form one chain, the odd dim first.
+// Adds the products of R queries with N words of 16 keys (2 N dims from `dim` on). In pairs there is one sum, and the odd dim is added
+// first.
 template <int R, int N, bool kPairs>
 void add_products(const Words& words, const float* const* q, std::uint32_t dim, Vec* even, Vec* odd) {
   if constexpr (Vec::kMultipliesPairs) return add_pairs<R, N>(words, q, dim, even);
@@ -93,7 +94,7 @@ void add_products_of_codes(const Words& words, std::uint32_t n, const float* con
   }
 }
 
-// Like compute_scores() for queries 0 .. R - 1, but reads keys straight from the cache.
+// Like compute_scores() for queries 0 .. R - 1, but reads the keys from the cache instead of the scratch.
 template <int R, bool kPairs>
 [[gnu::noinline]] void compute_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
   const float* q[R];

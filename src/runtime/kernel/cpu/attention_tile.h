@@ -1,7 +1,7 @@
 #pragma once
-// The rows of one pass of paged attention, and tiles of keys and values that move from the cache to the scratch; include a vec_*.h first.
-// Included by attention_impl.h and attention_scores.h. Tiles are aligned to absolute positions, so the start of a chunk does not change
-// which keys are summed together.
+// The rows of one pass of paged attention, and tiles of keys and values that are copied from the cache to the scratch; include a vec_*.h
+// first. Included by attention_impl.h and attention_scores.h. Tiles are aligned to absolute positions, so the start of a chunk does not
+// change which keys are summed together.
 #include "runtime/kernel/attention_scratch.h"
 
 namespace quire {
@@ -31,7 +31,7 @@ struct Pass {
     const std::uint32_t row = first_row + query / item->group;
     return (item->sharing == nullptr ? item->q + row * item->q_stride : item->sharing[row].q) + head(query);
   }
-  // Returns the values that are multiplied with the keys: the query, rounded for an item in pairs.
+  // Returns the query as it is multiplied with the keys: rounded to bf16 with in_pairs.
   [[nodiscard]] const float* factor(std::uint32_t query) const {
     return item->in_pairs ? scratch.queries + std::size_t{query} * layer->head_dim : q(query);
   }
@@ -41,13 +41,14 @@ struct Pass {
   }
 };
 
-// 64 positions from `first` on, of which `count` are used, and the addresses of their rows. Keys from `count` on repeat the last one.
+// Addresses of the keys and values of 64 positions from `first` on; the first `count` are used. Entries from `count` on repeat the last
+// used one.
 struct Tile {
   std::uint32_t first;
   std::uint32_t count;
   const std::byte* keys[kTileTokens];
   const std::byte* values[kTileTokens];
-  // For int8, set by load_scales(); as many as there are keys.
+  // Scales of int8 keys and values; load_scales() sets `count` of them.
   float key_scales[kTileTokens];
   float value_scales[kTileTokens];
 };
@@ -56,9 +57,9 @@ std::size_t element_bytes(const Pass& pass) {
   return element_bytes(pass.layer->dtype);
 }
 
-// Finds the rows of a tile. Rows of a block are adjacent; blocks are scattered. Blocks before the window of the first query may belong to
-// other requests by now, so their rows are replaced by the first token that the query sees. They are loaded with the rest and never
-// counted.
+// Finds the addresses of a tile's keys and values. Tokens of a block are adjacent; blocks are scattered. Blocks before the window of the
+// first query may already belong to other requests. The addresses of their tokens are therefore replaced by the address of the first token
+// that the query sees; the replacements are loaded but masked.
 void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile& tile) {
   const PagedKvLayer& layer = *pass.layer;
   tile.first = first;
@@ -90,7 +91,8 @@ void fetch_row(const Pass& pass, const std::byte* row) {
   for (std::size_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(row + at);
 }
 
-// Prefetch the keys of tokens 16 * sub .. 16 * sub + 15 of a tile, and the values of tokens from `begin` to `end`, as far as there are any.
+// fetch_keys() prefetches the keys of tokens 16 * sub .. 16 * sub + 15 of a tile, fetch_values() the values of tokens `begin` to `end`, up
+// to the tile's count.
 void fetch_keys(const Pass& pass, const Tile& tile, std::uint32_t sub) {
   const std::uint32_t end = 16 * sub + 16 < tile.count ? 16 * sub + 16 : tile.count;
   for (std::uint32_t t = 16 * sub; t < end; ++t) fetch_row(pass, tile.keys[t]);
@@ -112,8 +114,8 @@ void load_scales(const Pass& pass, Tile& tile) {
   }
 }
 
-// Rounds to the nearest bf16, ties to even; NaN stays NaN, and denormal numbers become zero. (Functions of base/half.h would be shared with
-// files that are compiled for other processors.)
+// Rounds to the nearest bf16, ties to even; NaN stays NaN, and denormal numbers become zero. base/half.h is not used here, because the
+// linker could choose a copy of its inline functions that was compiled for another processor.
 std::uint16_t rounded_to_bf16(float value) {
   std::uint32_t bits = 0;
   __builtin_memcpy(&bits, &value, sizeof bits);
@@ -123,7 +125,7 @@ std::uint16_t rounded_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
 }
 
-// Rounds the queries of an item in pairs and writes them to the scratch. This takes little time compared with the products.
+// Rounds the queries of an item with in_pairs to bf16 and writes them to the scratch. This takes little time compared with the products.
 void round_queries(const Pass& pass) {
   const std::uint32_t dim = pass.layer->head_dim;
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
@@ -140,7 +142,7 @@ void round_queries(const Pass& pass) {
   }
 }
 
-// Defined if Vec::kMultipliesPairs is set (x86/attention_bf16.cpp), like similar functions in the other headers.
+// Defined only if Vec::kMultipliesPairs is set (x86/attention_bf16.cpp), like similar functions in the other headers.
 template <int>
 void load_value_pairs(const Pass& pass, const Tile& tile);
 

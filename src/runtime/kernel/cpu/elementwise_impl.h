@@ -1,5 +1,5 @@
 #pragma once
-// Bodies of the elementwise kernels over Vec; include a vec_*.h first. The contracts are in kernel.h, the bits in reference/.
+// Bodies of the elementwise kernels over Vec; include a vec_*.h first. kernel.h has the contracts, and reference/ defines the bits.
 #include <cmath>
 
 #include "runtime/kernel/cpu/vec_math.h"
@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// Calls body(offset, valid lanes) over n values.
+// Calls body(offset, number of valid lanes) for each 16 of n values.
 template <class Body>
 void for_each_vec(std::uint32_t n, Body body) {
   for (std::uint32_t i = 0; i < n; i += 16) body(i, n - i < 16 ? n - i : 16U);

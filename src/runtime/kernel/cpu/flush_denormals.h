@@ -1,5 +1,5 @@
 #pragma once
-// While an object lives, its thread treats denormal floats as zeros, both as inputs and as results.
+// Makes the thread treat denormal floats as zero, both as inputs and as results, while an object of this class exists.
 #ifdef __aarch64__
 #include <cstdint>
 #else

@@ -1,5 +1,6 @@
 #pragma once
-// Products with float activations over Vec; include a vec_*.h first. The contract is in matmul.h. One file per instruction set includes it.
+// Products with float activations over Vec; include a vec_*.h first. matmul.h has the contract. One file per instruction set includes this
+// header.
 #include "runtime/kernel/cpu/flush_denormals.h"
 #include "runtime/kernel/cpu/matmul_walk.h"
 #include "runtime/kernel/cpu/unrolled.h"
@@ -59,8 +60,8 @@ struct WidenedPanel {
   }
 };
 
-// Multiplies float weights, read in place, with R rows of inputs. Products of one output wait for each other, so P panels are processed
-// together. Rounded inputs are multiplied in pairs of columns, the second first, with denormal numbers taken as zeros.
+// Multiplies float weights, read in place, with R rows of inputs. The additions of one output depend on each other, so P panels are
+// processed together. With bf16 activations, columns are multiplied in pairs, the second column first, and denormal numbers count as zero.
 template <WeightFormat kFormat, bool kRounded>
 struct FloatPanels {
   static constexpr std::size_t kColumnBytes = kPanelRows * (kFormat == WeightFormat::bf16 ? 2 : 4);
@@ -106,7 +107,7 @@ struct FloatPanels {
 };
 
 void multiply_floats(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  // Only combinations that must be fast are compiled: each takes the compiler a second.
+  // Only combinations that must be fast are compiled, because each takes the compiler a second.
   constexpr int kRows = Vec::kFloatRows, kPanels = Vec::kFloatPanels;
   if (w.format == WeightFormat::bf16 && x.mode == ActivationMode::bf16) {
     const FlushDenormals scope;
@@ -122,7 +123,7 @@ void multiply_floats(const PackedMatrix& w, const Activations& x, float* y, std:
   }
 }
 
-// Multiplies R rows of a RowProduct, from row i on, with one panel, which has `outputs` of 16 outputs.
+// Multiplies R rows of a RowProduct, from row i on, with one panel. `outputs`: number of the panel's 16 outputs that exist.
 template <int R>
 void multiply_some_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t i, std::uint32_t panel, std::uint32_t outputs) {
   const std::uint8_t* weights = w.storage.data() + panel * w.panel_bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// Code that integer products over Vec share; include a vec_*.h first. The contract is in matmul.h.
+// Code that integer products over Vec share; include a vec_*.h first. matmul.h has the contract.
 #include "runtime/kernel/matmul.h"
 #include "runtime/kernel/packed_layout.h"
 
@@ -12,7 +12,8 @@ class PanelScales {
   PanelScales(const PackedMatrix& w, const std::uint8_t* panel)
       : units_(panel), bytes_(w.scale_bytes), unit_bytes_(unit_bytes(w)), has_minimums_(w.has_minimums) {}
 
-  // Must be called before the scales of a group of 32 columns are read, for the first group and for each group that begins 256 columns.
+  // Loads the units of the scales. Must be called before the scales of a group of 32 columns are read, for the first group and for each
+  // group that begins a unit of 256 columns.
   void enter(std::uint32_t group) {
     if (bytes_ != 1) return;
     const std::uint8_t* at = units_ + group / (kUnitColumns / kGroupColumns) * unit_bytes_;
@@ -42,7 +43,7 @@ inline bool uses_integers(const PackedMatrix& w, const Activations& x) {
   return is_integer(x.mode) && is_integer(w.format);
 }
 
-// Calls run<format, scale groups per block of 32>() for the integer format and scale groups of w.
+// Calls run.operator()<format, scale groups per block of 32>() for the format and the scale groups of w.
 template <class Run>
 void with_format(const PackedMatrix& w, Run run) {
   const bool has_one_scale = w.scale_columns == kGroupColumns;
@@ -62,14 +63,14 @@ void with_format(const PackedMatrix& w, Run run) {
     run.template operator()<WeightFormat::q8, 2>();
 }
 
-// Shift from 128 times a sum to zero_code() times the sum.
+// Right shift that turns 128 * sum into zero_code() * sum.
 template <WeightFormat kFormat>
 constexpr int kOffsetShift = zero_code(kFormat) == 8    ? 4
                              : zero_code(kFormat) == 32 ? 2
                                                         : 0;
 
-// offset_of() returns zero_code() times the sum of the codes of scale group i in a group of 32 inputs. float_sum() returns that sum times
-// the scale of the activations; it is multiplied with minimums.
+// offset_of() returns zero_code() times the sum of the codes of scale group i in a group of 32 inputs. float_sum() returns the sum of these
+// codes times the scale of the activations; it is multiplied with minimums.
 template <WeightFormat kFormat, int kScales>
 std::int32_t offset_of(const Activations& x, std::size_t at, int i) {
   if constexpr (kScales == 2) return zero_code(kFormat) * x.half_sums[2 * at + static_cast<std::size_t>(i)];

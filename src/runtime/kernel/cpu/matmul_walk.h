@@ -1,14 +1,15 @@
 #pragma once
-// Loops of a product over panels and rows; include a vec_*.h first. Panels stay in registers while rows pass; rows stay in the second-level
-// cache while panels pass.
+// Loops of a product over panels and rows; include a vec_*.h first. Inner loops keep a panel in registers and rows of activations in the L2
+// cache.
 #include "runtime/kernel/cpu/matmul_parts.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kCachedRows = 64;  // rows of activations that stay in the second-level cache while panels pass
+constexpr std::uint32_t kCachedRows = 64;  // rows of activations that stay in the L2 cache while all panels are processed
 
-// One panel of weights against some rows. `y` points to the panel's first output of row 0; `outputs` of the 16 exist.
+// A product of one panel of weights with some rows. `y` points to the panel's first output of row 0; `outputs` of the panel's 16 outputs
+// exist.
 struct PanelTask {
   const PackedMatrix* w;
   const Activations* x;
@@ -18,7 +19,8 @@ struct PanelTask {
   std::uint32_t outputs;
   std::uint32_t first_row;
 
-  // If several panels are processed together, all 16 outputs of each exist.
+  // Stores row r of the panel that is `panel_after` panels after the first. If several panels are processed together, each has all 16
+  // outputs.
   void put(int r, Vec acc, int panel_after = 0) const {
     float* at =
         y + (first_row + static_cast<std::uint32_t>(r)) * y_stride + std::size_t{kPanelRows} * static_cast<std::size_t>(panel_after);
@@ -41,8 +43,8 @@ inline PanelTask task_of(const PackedMatrix& w, const Activations& x, float* y, 
           .first_row = first_row};
 }
 
-// Loops over row tiles, panels, and blocks of R rows; Kernel::run<R>(task) processes R rows. Each run() is a separate function (noinline):
-// as one function, they took the compiler twice as long, and a call is cheap compared with a panel.
+// Loops over row tiles, panels, and blocks of R rows. Kernel::run<R>(task) processes R rows. Each run() is a separate function (noinline):
+// as one function, compilation took twice as long, and a call is cheap compared with a panel.
 template <class Kernel, int R>
 void for_row_blocks(PanelTask& task, std::uint32_t row_end) {
   for (; task.first_row + R <= row_end; task.first_row += R) Kernel::template run<R>(task);
@@ -60,8 +62,8 @@ void for_panels(const PackedMatrix& w, const Activations& x, float* y, std::size
   }
 }
 
-// Prefetches `bytes` of each of P panels, some distance after offset `at`. Only the first rows do this: the panels are still in memory
-// then.
+// Prefetches `bytes` of each of P panels, kAheadBytes after offset `at`. Only the first rows prefetch; for later rows, the panels are
+// already in the cache.
 template <int P>
 [[gnu::always_inline]] inline void fetch_ahead(const PanelTask& task, std::size_t at, std::size_t bytes) {
   constexpr std::size_t kAheadBytes = 4096;
@@ -77,7 +79,8 @@ void for_halved_rows(PanelTask& task, std::uint32_t row_end) {
   if constexpr (R > 1) for_halved_rows<Kernel, R / 2, P>(task, row_end);
 }
 
-// Like for_panels(), with P panels at a time while P whole panels are left; Kernel::run<R, P>(task) multiplies R rows with them.
+// Like for_panels(), but processes P panels at a time while at least P whole panels are left. Kernel::run<R, P>(task) multiplies R rows
+// with them.
 template <class Kernel, int R, int P>
 void for_groups_of(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   for (std::uint32_t tile = 0; tile < x.rows; tile += kCachedRows) {

@@ -1,7 +1,7 @@
 #pragma once
-// Bodies of the kernels of state.h over Vec; include a vec_*.h first. The contracts are in state.h, the bits in reference/. One file per
-// instruction set includes it. It is called within a pass on every thread of the pool, each with separate heads or channels. Nothing
-// allocates, and the split of channels over threads must not change the bits.
+// Bodies of the kernels of state.h over Vec; include a vec_*.h first. state.h has the contracts, and reference/ defines the bits. One file
+// per instruction set includes this header. Called on every thread of the pool, each with separate heads or channels. The kernels allocate
+// no memory, and the split of channels over threads does not change the bits.
 #include <algorithm>
 #include <array>
 
@@ -22,7 +22,7 @@ void store_lanes(Vec v, float* p, std::uint32_t valid) {
     v.store_first(p, valid);
 }
 
-// Processes channels [at, at + valid). The inputs that the next token needs stay in registers.
+// Processes channels [at, at + valid). The inputs that the next token also needs stay in registers.
 template <std::uint32_t kTaps>
 void conv_lanes(const ConvRun& run, std::uint32_t at, std::uint32_t valid) {
   std::array<Vec, kTaps> weights, inputs;
@@ -65,7 +65,8 @@ void causal_conv_impl(const ConvRun& run, std::uint32_t begin, std::uint32_t end
   }
 }
 
-// Processes some tokens together, so that the state is read and written once for all of them. `state`: null before the first token.
+// Processes kTokens tokens together, so that the state is read and written once for all of them. `state`: the state before the first token;
+// null: zeros.
 template <std::uint32_t kTokens>
 void scan_tokens(const ScanRun& run, std::uint32_t first, const float* state) {
   std::array<Vec, kTokens> inputs, decays, outputs;
@@ -103,7 +104,7 @@ Vec join_chains(const std::array<Vec, 4>& sums) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// `state`: null before the first token.
+// Processes one token. `state`: the state before the token; null: zeros.
 void delta_token(const DeltaRun& run, std::uint32_t row, const float* state) {
   const float* key = run.keys + row * run.group_stride;
   const float* query = run.queries + row * run.group_stride;

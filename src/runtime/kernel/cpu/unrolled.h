@@ -1,6 +1,6 @@
 #pragma once
-// A loop with a constant index. Instructions need constant lanes, and g++ 12 keeps arrays of vectors in registers only this way. Local to
-// the including file.
+// A loop whose index is a compile-time constant. Some instructions need constant lane numbers, and g++ 12 keeps arrays of vectors in
+// registers only this way. Local to the including file.
 #include <utility>
 
 namespace quire {

@@ -27,7 +27,7 @@ Vec tanh_polynomial(Vec x) {
   return e / (e + Vec::set(2.0F));
 }
 
-// Infinite values become NaN, and the bits of all others stay.
+// Returns x with NaN in place of infinite values.
 Vec finite_or_nan(Vec x) {
   return Vec::fma(x, Vec::zero(), x);
 }

@@ -1,6 +1,6 @@
-// Paged attention in plain C++: the contract of attention.h as a program. Tests compare every fast kernel with it bit for bit, and builds
-// for other processors use it. Called on every thread of the pool, like the other kernels. It is written for readability, not for speed. A
-// change here changes the bits of all kernels.
+// Paged attention in plain C++, which defines the contract of attention.h. Tests compare every fast kernel with it bit for bit, and
+// processors without a fast kernel use it. Called on every thread of the pool, like the other kernels. Written for readability, not for
+// speed. A change here changes the bits of all kernels.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -37,7 +37,8 @@ std::size_t offset_of(const PagedKvLayer& layer, const AttentionItem& item, std:
          position % layer.block_size * layer.token_stride;
 }
 
-// For an item in pairs: factor_of() rounds a number that is multiplied, kept() flushes a number that was computed.
+// For AttentionItem::in_pairs, factor_of() rounds a factor of a product to bf16, and kept() flushes a denormal result to zero. Otherwise
+// both return `value`.
 float factor_of(const AttentionItem& item, float value) {
   return item.in_pairs ? bf16_to_float(float_to_bf16(flushed(value))) : value;
 }
@@ -45,7 +46,7 @@ float kept(const AttentionItem& item, float value) {
   return item.in_pairs ? flushed(value) : value;
 }
 
-// Computes acc + x[1] * y[1], then adds x[0] * y[0].
+// Returns (acc + x[1] * y[1]) + x[0] * y[0] with fused multiply-adds, flushing denormal inputs and results to zero.
 float add_pair(float acc, std::array<float, 2> x, std::array<float, 2> y) {
   acc = flushed(std::fma(x[1], flushed(y[1]), acc));
   return flushed(std::fma(x[0], flushed(y[0]), acc));
@@ -70,7 +71,8 @@ float score(const PagedKvLayer& layer, const AttentionItem& item, const float* q
   return std::isfinite(product) ? product : NAN;
 }
 
-// Results of one query over a part of the context; the weighted values are relative to exp(maximum).
+// Softmax state of one query over a part of the context: the maximum score, the sum of the weights, and the weighted values. Weights are
+// relative to exp(maximum).
 struct Sums {
   float maximum = -INFINITY;
   float sum = 0.0F;
@@ -128,7 +130,7 @@ void join(const AttentionItem& item, const Sums& next, std::uint32_t head_dim, S
   for (std::uint32_t d = 0; d < head_dim; ++d) sums.out[d] = kept(item, std::fma(sums.out[d], a, kept(item, next.out[d] * b)));
 }
 
-// Writes the output of query head i of the item, when all of its segments have joined.
+// Writes the output of the item's query head i, after all segments have joined.
 void finish(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t i, Sums sums, float* out) {
   float factor = 1.0F;
   if (item.sinks != nullptr) {

@@ -10,7 +10,7 @@
 
 namespace quire::reference {
 
-// Returns zero for denormal numbers, with their sign, and other numbers unchanged.
+// Returns zero with the same sign for denormal numbers, and other numbers unchanged.
 inline float flushed(float value) {
   return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0F, value) : value;
 }
@@ -49,7 +49,7 @@ inline float soft_capped(float x, float cap) {
   return cap * tanh_polynomial((std::isfinite(x) ? x : NAN) / cap);
 }
 
-// 16 partial sums, with value i in lane i % 16. sum_lanes() adds them as a tree: lanes 8 apart, then 4, 2, 1.
+// 16 partial sums: value i is added to lane i % 16. sum_lanes() adds lanes that are 8 apart, then 4, 2 and 1 apart.
 using Lanes = std::array<float, 16>;
 
 inline float sum_lanes(Lanes lanes) {

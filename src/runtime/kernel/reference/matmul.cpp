@@ -1,6 +1,6 @@
-// Products of packed weights in plain C++: the contract of matmul.h as a program. Tests compare every fast kernel with it, and builds for
-// other processors use it. Called on every thread of the pool, for disjoint panels. It is written for readability. A change here changes
-// the bits of all kernels.
+// Products of packed weights in plain C++, which define the contract of matmul.h. Tests compare every fast kernel with them bit for bit,
+// and processors without a fast kernel use them. Called on every thread of the pool, for disjoint panels. Written for readability, not for
+// speed. A change here changes the bits of all kernels.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,7 +13,7 @@
 namespace quire::reference {
 namespace {
 
-// The plain kernels store codes of both integer modes in 16 bits.
+// Returns the row's codes of the group. The reference kernels store codes of both integer modes in 16 bits.
 std::int16_t* codes_of(const Activations& x, std::uint32_t row, std::uint32_t group) {
   return reinterpret_cast<std::int16_t*>(x.codes_at(row, group, kGroupColumns * sizeof(std::int16_t)));
 }

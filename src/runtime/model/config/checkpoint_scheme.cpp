@@ -1,6 +1,6 @@
 // Reads quantization_config as transformers, GPTQModel, AutoAWQ and compressed-tensors write it. Called once per model, when its headers
-// are read. The names of the tensors say which matrices are quantised (quantised_tensors.cpp), so lists of excluded modules are not read.
-// An unknown setting that would change answers is refused by name.
+// are read. The names of the tensors determine which matrices are quantised (quantised_tensors.cpp), so lists of excluded modules are not
+// read. An unknown setting that would change outputs is an error that names the setting.
 #include "runtime/model/config/checkpoint_scheme.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ bool is_empty(const boost::json::value& value) {
   return value.is_null();
 }
 
-// Refuses keys that change the meaning of the weights and are not implemented.
+// Returns an error if one of the keys is set: they change the meaning of the weights and are not implemented.
 Result<void> refuse_if_set(const JsonRef& json, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto value = json.find(key); value && !is_empty(value->value())) return refuse(value->path(), "is not implemented");
@@ -51,7 +51,7 @@ Result<std::uint32_t> read_bits(const JsonRef& json, const char* key, bool may_b
   return refuse(path_of(json, key), fmt::format("{} bits are not implemented", *bits));
 }
 
-// Returns the group size in columns. -1 and null mean one scale for the whole row, which is 0 here.
+// Returns the group size in columns; 0 stands for one scale per row (-1 or null in the file).
 Result<std::uint32_t> read_group(const JsonRef& json, std::int64_t fallback) {
   auto group = json.get_or<std::int64_t>("group_size", fallback);
   if (!group) return std::unexpected(std::move(group.error()));
@@ -61,7 +61,7 @@ Result<std::uint32_t> read_group(const JsonRef& json, std::int64_t fallback) {
   return static_cast<std::uint32_t>(*group);
 }
 
-// GPTQModel may list modules with separate settings ("+:" or no prefix), or modules that it left as they were ("-:").
+// Checks GPTQModel's list of modules with separate settings ("+:" or no prefix) and of modules that are not quantised ("-:").
 Result<void> check_dynamic(const JsonRef& json) {
   const auto dynamic = json.find("dynamic");
   if (!dynamic || is_empty(dynamic->value())) return {};
@@ -112,7 +112,7 @@ Result<CheckpointScheme> read_awq(const JsonRef& json) {
   return CheckpointScheme{.method = CheckpointMethod::awq, .weights = {{.bits = *bits, .has_zeros = true, .group = *group}}};
 }
 
-// Reads one of config_groups. Its targets are not read: the names of the tensors decide.
+// Reads one entry of config_groups. Its targets are not read, because the names of the tensors determine which matrices are quantised.
 Result<CheckpointWeights> read_weights(const JsonRef& json) {
   SchemeFields fields(json);
   const std::string type = fields.get_or<std::string>("type", "int");

@@ -1,5 +1,5 @@
 #pragma once
-// Describes how a Hugging Face folder quantises its matrices: `quantization_config` of config.json.
+// Reads how a Hugging Face folder quantises its matrices, from `quantization_config` of config.json.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace quire {
 
 enum class CheckpointMethod : std::uint8_t { none, gptq, awq, compressed_tensors, fp8, mxfp4 };
 
-// One kind of quantised weights that the config describes.
+// One kind of quantised weights in the config.
 struct CheckpointWeights {
   std::uint32_t bits = 0;
   bool is_float = false;
@@ -24,15 +24,15 @@ struct CheckpointWeights {
 struct CheckpointScheme {
   CheckpointMethod method = CheckpointMethod::none;
   std::vector<CheckpointWeights> weights;  // one entry; compressed-tensors may have several
-  bool has_offset_zeros = false;           // GPTQ: the file stores zero points less 1
-  bool reorders = false;                   // GPTQ: the columns of a group may lie anywhere in the row
+  bool has_offset_zeros = false;           // GPTQ: the file stores each zero point minus 1
+  bool reorders = false;                   // GPTQ: the columns of a group may be anywhere in the row
   bool has_activations = false;            // the config also quantises activations
 };
 
 // Returns the scheme; its method is `none` if there is no quantization_config. Errors: `unsupported` or `corrupt`, naming the key.
 Result<CheckpointScheme> checkpoint_scheme(const JsonRef& config);
 
-// Returns a text such as "GPTQ, 4 bits in groups of 128".
+// Returns a description such as "GPTQ, 4 bits in groups of 128".
 std::string describe(const CheckpointScheme& scheme);
 
 }  // namespace quire

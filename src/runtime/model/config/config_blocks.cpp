@@ -1,5 +1,5 @@
-// Reads models in which each block is attention, a state or a feed-forward part alone. Called once per model, when its headers are read,
-// for both file formats. Names and defaults follow transformers' NemotronHConfig and llama.cpp's converter.
+// Reads models in which each block is only attention, only a state or only a feed-forward part. Called once per model, when its headers are
+// read, for both file formats. Names and defaults follow transformers' NemotronHConfig and llama.cpp's converter.
 #include "runtime/model/config/config_blocks.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 
 enum class Block : std::uint8_t { state, attention, dense, experts };
 
-// Each attention or state block begins a layer. A feed-forward block completes the layer before it.
+// Builds the layers. Each attention or state block begins a layer. A feed-forward block completes the layer before it.
 template <class Fields>
 void make_layers(const std::vector<Block>& blocks, std::string_view field, Fields& fields, ModelConfig& config) {
   config.layer_memories.clear();
@@ -71,7 +71,8 @@ std::optional<Block> block_named(std::string_view name) {
   return std::nullopt;
 }
 
-// Reads the kind of each block: one letter per block, or a list of names. The list may be the only source of the number of blocks.
+// Reads the kind of each block: one letter per block, or a list of names. If the config does not have the number of blocks, sets it to the
+// length of the list.
 std::vector<Block> read_pattern(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   std::vector<Block> blocks;
   const auto list = json.find("layers_block_type");

@@ -34,7 +34,7 @@ void read_dense_layers(const JsonRef& json, JsonFields& fields, ModelConfig& con
   }
 }
 
-// transformers 5 writes the number of experts under the other key for some families (attribute_map).
+// Returns the number of experts. transformers 5 writes it under the other key for some families (attribute_map).
 std::uint32_t read_num_experts(const JsonRef& json, JsonFields& fields, bool is_local) {
   const char* const key = is_local ? "num_local_experts" : "num_experts";
   const char* const other = is_local ? "num_experts" : "num_local_experts";
@@ -54,7 +54,8 @@ std::uint32_t read_same(const JsonRef& json, const char* key, JsonFields& fields
   return first.value_or(0);
 }
 
-// topk_method is greedy or group_limited_greedy (DeepSeek-V2), or noaux_tc (all others). dots.llm1 also writes it as scoring_func.
+// Reads the router. topk_method is greedy or group_limited_greedy (DeepSeek-V2), or noaux_tc (all others). dots.llm1 also writes it as
+// scoring_func.
 void read_router(const ExpertTraits& traits, JsonFields& fields, ModelConfig& config) {
   const char* usual_method = traits.is_sigmoid ? "noaux_tc" : "greedy";
   const auto method = fields.get_or<std::string>("topk_method", usual_method);
@@ -93,7 +94,7 @@ void read_plain_experts(const ExpertTraits& traits, const JsonRef& json, JsonFie
                "list these layers in layer_types");
 }
 
-// Some Granite models have a shared part that all tokens go through.
+// Reads the experts of Granite, and the shared expert that some Granite models have.
 void read_granite_experts(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   read_plain_experts(traits, json, fields, config);
   config.shared_expert_size = fields.get_or<std::uint32_t>("shared_intermediate_size", 0);

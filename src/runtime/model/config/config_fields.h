@@ -1,5 +1,5 @@
 #pragma once
-// Reads many fields of a GGUF or JSON header and keeps the first error, so that a config is read like a list.
+// Reads fields of a GGUF or JSON header and keeps the first error, so that callers need not check each field.
 #include <fmt/format.h>
 
 #include <concepts>
@@ -14,11 +14,11 @@
 
 namespace quire {
 
-// The meaning of null in JSON. absent: the key is missing. none: Python's None in a config of transformers. None is false where a bool is
-// read, and an error where a number or a text is read (tests/golden/config_nulls.json).
+// Meaning of null in JSON. `absent`: like a missing key. `none`: Python's None, as in configs of transformers: false where a bool is read,
+// and an error where a number or a text is read (tests/golden/config_nulls.json).
 enum class NullMeans : std::uint8_t { absent, none };
 
-// Source is GgufFile or JsonRef and outlives the reader. A read that fails returns the fallback.
+// `source` is a GgufFile or JsonRef and must outlive the reader. A read that fails returns the fallback.
 template <class Source>
 class ConfigFields {
  public:
@@ -39,7 +39,7 @@ class ConfigFields {
     return keep(source_.template get_optional<T>(prefix_ + std::string(key)), std::optional<T>{});
   }
 
-  // Returns whether the key is present with null. JSON only.
+  // Returns whether the key is present with the value null; false for GGUF.
   [[nodiscard]] bool is_null(std::string_view key) const {
     if constexpr (std::same_as<Source, JsonRef>) return source_.is_null(key);
     return false;
@@ -77,10 +77,10 @@ class ConfigFields {
 
 using JsonFields = ConfigFields<JsonRef>;
 
-// Longest list of layers that is built while a config is read. check() refuses a config with more layers.
+// Maximum length of a list of layers while a config is read. check() refuses a config with more layers.
 constexpr std::uint32_t kMaxLayers = 4096;
 
-// Refuses a key of config.json that asks for something that is not implemented.
+// Records an error for a key of config.json that requests an unimplemented feature.
 inline void refuse_key(JsonFields& fields, std::string_view key, std::string message, std::string remedy) {
   fields.refuse({ErrorCode::unsupported, "config.json: " + std::string(key), std::move(message), std::move(remedy)});
 }

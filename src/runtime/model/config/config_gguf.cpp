@@ -1,6 +1,6 @@
 // Reads a ModelConfig from a GGUF header. Keys are prefixed with the architecture; biases, head norms and tied embeddings are visible only
 // in the tensor table. Called once per model, when its headers are read. The file is not trusted: a key that is missing or of another type
-// is an error that names it (ConfigFields). An unknown value that would change answers is refused, never guessed.
+// is an error that names the key (ConfigFields). An unknown value that would change outputs is an error, too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using Fields = ConfigFields<GgufFile>;
 void read_shape(const GgufFile& file, const ModelFamily& family, Fields& fields, ModelConfig& config) {
   config.num_layers = fields.need<std::uint32_t>("block_count");
   config.hidden_size = fields.need<std::uint32_t>("embedding_length");
-  // A file of blocks has a list of widths, one per block (read_blocks).
+  // Nemotron-H files have a list of widths, one per block, which read_blocks() reads.
   config.intermediate_size = family.has_blocks ? 1 : fields.need<std::uint32_t>("feed_forward_length");
   config.num_heads = fields.need<std::uint32_t>("attention.head_count");
   read_kv_heads(file, family.gguf.read_states != nullptr, fields, config);
@@ -71,7 +71,7 @@ void read_rope(const ModelFamily& family, Fields& fields, ModelConfig& config) {
   }
 }
 
-// Reads the sections of Qwen2-VL and Qwen2.5-VL: numbers of pairs that rotate with the time, the row and the column in an image. The
+// Reads the sections of Qwen2-VL and Qwen2.5-VL: numbers of pairs that rotate by the time, the row and the column of an image token. The
 // converter adds a fourth section of 0.
 void read_sections(const GgufFile& file, Fields& fields, ModelConfig& config) {
   const std::string key = fields.field("rope.dimension_sections");
@@ -83,7 +83,7 @@ void read_sections(const GgufFile& file, Fields& fields, ModelConfig& config) {
   std::copy_n(sections->begin(), config.rope_sections.size(), config.rope_sections.begin());
 }
 
-// Phi-3 files have the factors but no scaling type.
+// Reads LongRoPE. Phi-3 files have the factors but no scaling type.
 void read_longrope(const GgufFile& file, Fields& fields, ModelConfig& config) {
   if (file.find_tensor("rope_factors_long.weight") != nullptr) config.rope_scaling = RopeScaling::longrope;
   if (config.rope_scaling != RopeScaling::longrope) return;
@@ -91,7 +91,7 @@ void read_longrope(const GgufFile& file, Fields& fields, ModelConfig& config) {
   config.rope_attention_factor = fields.get_or<float>("rope.scaling.attn_factor", 1.0F);
 }
 
-// Values of expert_gating_func: 1 is softmax, 2 is sigmoid.
+// Reads the router. Values of expert_gating_func: 1 is softmax, 2 is sigmoid.
 void read_router(const ExpertTraits& traits, Fields& fields, ModelConfig& config) {
   const auto scoring = fields.get_or<std::uint32_t>("expert_gating_func", traits.is_sigmoid ? 2 : 1);
   if (scoring > 2)
@@ -108,7 +108,7 @@ void read_router(const ExpertTraits& traits, Fields& fields, ModelConfig& config
   }
 }
 
-// Expert sizes are taken from the tensors, because files store them under several keys or not at all.
+// Reads the experts. Takes expert sizes from the tensors, because files store the sizes under different keys or not at all.
 void read_experts(const GgufFile& file, const ModelFamily& family, Fields& fields, ModelConfig& config) {
   const ExpertTraits& traits = family.experts;
   config.num_experts = fields.get_or<std::uint32_t>("expert_count", 0);
@@ -140,8 +140,8 @@ void read_experts(const GgufFile& file, const ModelFamily& family, Fields& field
                    "use a mixture-of-experts model without it"});
 }
 
-// Reads the dense layers, which come first, and the draft layers, which come last. `num_layers` counts the draft layers until they are
-// subtracted here.
+// Reads the number of dense layers, which come first, and of draft layers, which come last. `num_layers` includes the draft layers until
+// they are subtracted here.
 void read_dense_layers(Fields& fields, ModelConfig& config) {
   config.num_draft_layers = fields.get_or<std::uint32_t>("nextn_predict_layers", 0);
   config.num_layers -= std::min(config.num_layers, config.num_draft_layers);

@@ -1,6 +1,5 @@
 // Reads a ModelConfig from config.json of a Hugging Face folder. Defaults follow transformers' model classes. Called once per model, when
-// its headers are read; any thread. An unknown key that changes answers is refused by name: a model that is served wrongly is worse than a
-// model that is not served.
+// its headers are read; any thread. An unknown key that would change outputs is an error that names the key.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,14 +18,14 @@
 namespace quire {
 namespace {
 
-// Some classes divide the width evenly for null, although their default is another one.
+// Returns the head dimension. For null, some classes divide the width evenly although their default is another value.
 std::uint32_t read_head_dim(JsonFields& fields, const HfTraits& hf, std::uint32_t even_share) {
   const std::uint32_t usual = hf.head_dim > 0 ? hf.head_dim : even_share;
   if ((hf.null_head_dim_is_even || usual == even_share) && fields.is_null("head_dim")) return even_share;
   return fields.get_or<std::uint32_t>("head_dim", usual);
 }
 
-// In a model that takes images, the decoder's config may leave values out.
+// Reads the shape. In a model that supports images, the decoder's config may omit values.
 void read_shape(JsonFields& fields, const ModelFamily& family, bool is_part, ModelConfig& config) {
   const HfTraits& hf = family.hf;
   const bool has_usual = is_part && hf.shape.num_layers > 0;
@@ -95,7 +94,7 @@ void read_switches(JsonFields& fields, const ModelFamily& family, ModelConfig& c
 
 void read_nope_layers(const JsonRef& json, std::uint32_t usual, JsonFields& fields, ModelConfig& config) {
   config.nope_layer_interval = fields.get_or<std::uint32_t>("no_rope_layer_interval", usual);
-  // In spite of the key's name, 1 stands for a layer that rotates.
+  // In this list, 1 means that the layer rotates, despite the key's name.
   for (const JsonRef& entry : layer_list(json, "no_rope_layers", fields, config)) {
     const auto rotates = entry.as<std::uint32_t>();
     if (!rotates) fields.refuse(rotates.error());
@@ -109,7 +108,7 @@ struct TextPart {
   bool is_part = false;
 };
 
-// Returns the part that reads and writes text. A model that also takes images has a separate config for it.
+// Returns the config of the text decoder. A model that also supports images has a separate config for the decoder.
 Result<TextPart> text_part(const JsonRef& whole) {
   JsonFields fields(whole, NullMeans::none);
   std::string type = fields.need<std::string>("model_type");
@@ -139,7 +138,7 @@ Result<ModelConfig> read_decoder(const JsonRef& json, std::string_view architect
   JsonFields fields(json, NullMeans::none);
   config.architecture = hf.name;
   read_shape(fields, *family, is_part, config);
-  // Some of the architectures with states rotate nothing, so their base may be null.
+  // Some architectures with states have no rotary embedding, so rope_theta may be null.
   config.rope_theta = hf.read_states != nullptr ? fields.get_optional<double>("rope_theta").value_or(hf.rope_theta)
                                                 : fields.get_or<double>("rope_theta", hf.rope_theta);
   if (!family->has_blocks) read_rope(*family, json, fields, config);
@@ -162,8 +161,8 @@ Result<ModelConfig> read_decoder(const JsonRef& json, std::string_view architect
   return config;
 }
 
-// Compares the two values of tie_word_embeddings. transformers 4 uses the decoder's value and transformers 5 the whole config's. Each
-// version may write a wrong value where only the other one reads.
+// Compares the decoder's and the whole config's tie_word_embeddings. transformers 4 uses the decoder's value and transformers 5 the whole
+// config's, and each version may write a wrong value where only the other version reads.
 Result<void> read_outer_ties(const JsonRef& whole, ModelConfig& config) {
   const auto tied = whole.get_or<bool>("tie_word_embeddings", config.tied_embeddings);
   if (!tied) return std::unexpected(tied.error());

@@ -1,5 +1,5 @@
-// Reads the differences between layers: which layers have a sliding window, and which layers do not rotate. Called while a config is read,
-// for both file formats. Patterns follow transformers' model classes and llama.cpp's converter.
+// Reads settings that differ between layers: which layers have a sliding window, and which layers do not rotate. Called while a config is
+// read, for both file formats. Patterns follow transformers' model classes and llama.cpp's converter.
 #include "runtime/model/config/config_layers.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Returns all layers but every period-th (0: all layers).
+// Returns a list that is false for every period-th layer and true for all others; period 0: true for all layers.
 std::vector<bool> periodic_layers(const ModelConfig& config, std::uint32_t period) {
   std::vector<bool> windowed(std::min(config.num_layers, kMaxLayers), true);
   for (std::uint32_t layer = 0; period > 0 && layer < windowed.size(); ++layer) windowed[layer] = (layer + 1) % period != 0;
@@ -23,7 +23,7 @@ void set_windows(const std::vector<bool>& windowed, std::uint32_t window, ModelC
   for (const bool has_window : windowed) config.sliding_windows.push_back(has_window ? window : 0);
 }
 
-// Fills in layer_types as transformers' classes do.
+// Returns which layers have a window if layer_types is missing, as transformers' classes do.
 std::vector<bool> default_layers(const ModelFamily& family, JsonFields& fields, const ModelConfig& config) {
   const WindowKeys& keys = family.hf.windows;
   const std::uint32_t period =
@@ -49,7 +49,7 @@ std::vector<bool> listed_layers(const std::vector<JsonRef>& types, JsonFields& f
   return windowed;
 }
 
-// A GGUF file may store the period, or for each layer whether it has a window.
+// Returns which layers have a window. A GGUF file stores either the period, or one value per layer.
 std::vector<bool> layers_of_key(const ModelFamily& family, const GgufFile& file, ConfigFields<GgufFile>& fields,
                                 const ModelConfig& config) {
   constexpr std::string_view kKey = "attention.sliding_window_pattern";
@@ -99,7 +99,7 @@ void read_windows(const ModelFamily& family, const JsonRef& json, JsonFields& fi
   const std::vector<JsonRef> types = layer_list(json, "layer_types", fields, config);
   const std::vector<bool> listed = listed_layers(types, fields);
   if (!keys.always && !fields.get_or<bool>("use_sliding_window", false)) return;
-  // null means that no layer has a window. Classes that choose the layers themselves do not accept null.
+  // null means that no layer has a window. Classes with a fixed pattern do not accept null.
   const bool has_usual = keys.usual > 0 && !(keys.may_be_null && fields.is_null("sliding_window"));
   const auto window =
       has_usual ? fields.get_or<std::uint32_t>("sliding_window", keys.usual) : fields.get_optional<std::uint32_t>("sliding_window");

@@ -1,5 +1,5 @@
-// Reads the rotation of q and k from the config of a Hugging Face folder. Called while the config is read (config_hf.cpp), on that thread.
-// An unknown kind of scaling is refused by name: with wrong angles a model still answers, only worse.
+// Reads the rotary embedding from the config of a Hugging Face folder. Called while the config is read (config_hf.cpp), on the same thread.
+// An unknown kind of scaling is an error that names the kind, because wrong angles would degrade outputs without an error.
 #include "runtime/model/config/config_rope.h"
 
 #include <fmt/format.h>
@@ -30,8 +30,8 @@ std::vector<float> read_factors(const JsonRef& scaling, std::string_view key, Js
   return factors;
 }
 
-// The original context is a member of the config or of the scaling. Without it, the whole context is used, unless the family has another
-// default.
+// Reads LongRoPE. The original context is a member of the config or of the scaling. If both are missing, it is the family's default, or
+// else the whole context.
 void read_longrope(const HfTraits& hf, const JsonRef& scaling, JsonFields& fields, JsonFields& rope, ModelConfig& config) {
   config.rope_scaling = RopeScaling::longrope;
   config.rope_short_factors = read_factors(scaling, "short_factor", fields);
@@ -49,7 +49,7 @@ void read_longrope(const HfTraits& hf, const JsonRef& scaling, JsonFields& field
   config.rope_attention_factor = static_cast<float>(rope.get_or<double>("attention_factor", usual));
 }
 
-// Follows transformers' _compute_yarn_parameters. A value that is missing or 0 takes its default.
+// Reads YaRN like transformers' _compute_yarn_parameters. A value that is missing or 0 gets its default.
 void read_yarn(JsonFields& rope, ModelConfig& config) {
   config.rope_scaling = RopeScaling::yarn;
   config.rope_factor = rope.need<double>("factor");
@@ -105,7 +105,7 @@ void read_rope_scaling(const ModelFamily& family, const JsonRef& scaling, JsonFi
   } else if (*type == "yarn") {
     read_yarn(rope, config);
   } else if (*type == "dynamic" && family.hf.has_dynamic_base) {
-    // `alpha` changes the base for every context length. A head has at least two pairs (config.check()).
+    // `alpha` changes the base for every context length. config.check() ensures that a head has at least two pairs.
     const double pairs = std::max(config.head_dim, 4U);
     config.rope_theta *= std::pow(rope.need<double>("alpha"), pairs / (pairs - 2.0));
   } else if (*type != "default") {
@@ -115,7 +115,7 @@ void read_rope_scaling(const ModelFamily& family, const JsonRef& scaling, JsonFi
   if (const auto& error = rope.error()) fields.refuse(*error);
 }
 
-// `usual` is HfTraits::rotated_share.
+// Reads the share of a head that rotates. `usual` is HfTraits::rotated_share.
 void read_rotated_share(JsonFields& fields, std::string_view where, double usual, ModelConfig& config) {
   const auto share = fields.get_or<double>("partial_rotary_factor", usual > 0.0 ? usual : 1.0);
   if (share == 1.0) return;
@@ -139,7 +139,7 @@ void read_rope(const ModelFamily& family, const JsonRef& json, JsonFields& field
   // transformers 5 calls the object rope_parameters and moves rope_theta and partial_rotary_factor into it.
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (const auto scaling = json.find(key)) {
-      // If kinds of layers differ, there is one object per kind.
+      // If kinds of layers have different settings, there is one object per kind.
       const JsonRef own = scaling->find("full_attention").value_or(*scaling);
       JsonFields inside(own);
       read_rotated_share(inside, fmt::format("{}.", key), family.hf.rotated_share, config);

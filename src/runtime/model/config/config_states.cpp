@@ -17,7 +17,8 @@
 namespace quire {
 namespace {
 
-// `state` is the name of a layer with a state in the list. For "mamba", transformers 5 may write "linear_attention".
+// Returns the kind of each layer from a list. `state` is the list's name for a layer with a state. Instead of "mamba", transformers 5 may
+// write "linear_attention".
 std::vector<LayerMemory> read_layer_types(const JsonRef& json, std::string_view key, std::string_view state, JsonFields& fields,
                                           const ModelConfig& config) {
   std::vector<LayerMemory> memories;
@@ -34,7 +35,7 @@ std::vector<LayerMemory> read_layer_types(const JsonRef& json, std::string_view 
   return memories;
 }
 
-// Reads older configs, which list the layers that attend.
+// Returns the kind of each layer from an older config, which lists the attention layers.
 std::vector<LayerMemory> read_attending(const JsonRef& json, std::string_view key, JsonFields& fields, const ModelConfig& config) {
   const auto list = json.find(key);
   if (!list) return {};
@@ -57,7 +58,7 @@ std::vector<LayerMemory> read_attending(const JsonRef& json, std::string_view ke
   return memories;
 }
 
-// Computes the width from the config as Lfm2MLP does.
+// Computes the feed-forward width from the config, as Lfm2MLP does.
 std::uint32_t adjusted_width(JsonFields& fields, std::uint32_t width) {
   if (!fields.get_or<bool>("block_auto_adjust_ff_dim", true)) return width;
   const auto factor = fields.get_optional<double>("block_ffn_dim_multiplier").value_or(1.0);
@@ -74,7 +75,7 @@ std::uint32_t adjusted_width(JsonFields& fields, std::uint32_t width) {
   return static_cast<std::uint32_t>((scaled + multiple - 1) / multiple * multiple);
 }
 
-// Reads the keys that the three families with Mamba-2 layers share. `width` is that of all heads together, if a key says it.
+// Reads the keys that the three families with Mamba-2 layers share. `width`: total width of all heads, if the config has it.
 void read_mamba(const JsonRef& json, JsonFields& fields, std::optional<std::uint32_t> width, ModelConfig& config) {
   StateShape& state = config.state;
   state.kind = StateKind::mamba2;
@@ -144,13 +145,14 @@ void read_short_convs(const JsonRef& json, JsonFields& fields, ModelConfig& conf
                   .output_bias = bias};
 }
 
-// LFM2's width follows from a factor. Older configs store it under a separate key.
+// Reads LFM2. Its feed-forward width follows from a factor. Older configs store the width under a separate key.
 void read_lfm2(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   config.intermediate_size = adjusted_width(fields, fields.get_or<std::uint32_t>("block_ff_dim", config.intermediate_size));
   read_short_convs(json, fields, config);
 }
 
-// Reads the experts and the part that all tokens go through. Without experts that part is the whole feed-forward part.
+// Reads Granite's hybrid models, including the experts and the shared expert. In a model without experts, the shared expert's width is that
+// of the feed-forward part.
 void read_granite_hybrid(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   read_mamba(json, fields, std::nullopt, config);
   config.state.has_norm = true;
@@ -180,7 +182,8 @@ void read_bamba(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   if (config.layer_memories.empty()) config.layer_memories.assign(std::min(config.num_layers, kMaxLayers), LayerMemory::state);
 }
 
-// Every layer attends and has a state. The input factor of attention scales queries, keys and values: scores contain it twice, values once.
+// Reads Falcon-H1. Every layer has attention and a state. The input factor of attention scales queries, keys and values, so scores contain
+// the factor twice and values once.
 void read_falcon_h1(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   config.layer_memories.assign(std::min(config.num_layers, kMaxLayers), LayerMemory::both);
   read_mamba(json, fields, fields.get_optional<std::uint32_t>("mamba_d_ssm"), config);
@@ -206,7 +209,7 @@ void read_falcon_h1(const JsonRef& json, JsonFields& fields, ModelConfig& config
 }
 
 void read_qwen3_next(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
-  config.norm_offset = 1.0F;  // for all norms but the norm after the delta rule
+  config.norm_offset = 1.0F;  // for all norms except the norm after the delta rule
   config.gated_attention = true;
   config.layer_memories = read_layer_types(json, "layer_types", "linear_attention", fields, config);
   const auto interval = fields.get_or<std::uint32_t>("full_attention_interval", 4);
@@ -251,7 +254,7 @@ void read_mamba(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfi
                    fmt::format("{} heads cannot divide {} values evenly", state.heads, inner), "download or convert the file again"});
   }
   config.has_shared_expert_gate = false;
-  // A part that all tokens go through has a separate width, but no key.
+  // The feed-forward part of a model without experts has a separate width, but no key for it.
   const GgufTensor* gate = file.find_tensor("blk.0.ffn_gate.weight");
   if (config.num_experts == 0 && gate != nullptr)
     config.intermediate_size = static_cast<std::uint32_t>(std::min<std::uint64_t>(gate->rows(), ~0U));
@@ -272,8 +275,8 @@ void read_granite_hybrid(const GgufFile& file, ConfigFields<GgufFile>& fields, M
   }
 }
 
-// The converter has already added 1 to the norm weights. Layers with a query tensor attend. Newer files store the inputs of the convolution
-// apart from the gate, in the convolution's order.
+// llama.cpp's converter has already added 1 to the norm weights. Layers with attn_q are attention layers; all others are gated delta nets.
+// In newer files, attn_qkv contains the inputs of the convolution and not a fused QKV matrix, so `fused_qkv` is false.
 void read_qwen3_next(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config) {
   config.gated_attention = config.late_norm_name = true;
   config.fused_qkv = false;

@@ -1,5 +1,5 @@
 // Reads config.json of Whisper: a decoder that attends to an encoder's output for a window of audio. Norms are LayerNorms, positions are
-// learned, nothing rotates, and the feed-forward parts have no gate.
+// learned, there is no rotary embedding, and the feed-forward parts have no gate.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t kMaxFeatures = 1024, kMaxPositions = 1U << 16U;
 
-// Heads share the width evenly. check_encoder() refuses a width that they cannot share.
+// Sets the heads, which share the width evenly. check_encoder() refuses a width that is not divisible by the number of heads.
 void set_heads(ModelConfig& config, std::uint32_t num_heads) {
   config.num_heads = config.num_kv_heads = num_heads;
   config.head_dim = num_heads == 0 ? 0 : config.hidden_size / num_heads;

@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// `names_of` returns the names of a row; some may be empty.
+// Returns all families by name. `names_of` returns the names of a row; some may be empty.
 template <class NamesOf>
 std::vector<FamilyName> named(NamesOf names_of) {
   std::vector<FamilyName> all;

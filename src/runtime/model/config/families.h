@@ -1,7 +1,7 @@
 #pragma once
-// One descriptor per model family: what the readers of config.json (config_hf.cpp) and of GGUF headers (config_gguf.cpp) must know about
-// it. No other code compares the name of an architecture. The rows stand in families_dense.cpp, families_experts.cpp and
-// families_hybrid.cpp, with the readers that only one family needs. A new family is a new row. All values are constants; any thread.
+// Descriptors of the model families: everything that the readers of config.json (config_hf.cpp) and of GGUF headers (config_gguf.cpp) need
+// to know about a family. No other code compares names of architectures. The rows are in families_dense.cpp, families_experts.cpp and
+// families_hybrid.cpp, with the readers of single families. To add a family, add a row. All values are constants; any thread may read them.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -17,18 +17,19 @@
 
 namespace quire {
 
-// Reads what only some families have. All members of the shape, of the rotation and of the norms are set. A value that does not fit becomes
-// the error of `fields`.
+// Reads values that only some families have. The shape, rotary embedding and norms in `config` must already be set. An invalid value
+// becomes the error of `fields`.
 template <class Source>
 using FamilyReader = void (*)(const Source& source, ConfigFields<Source>& fields, ModelConfig& config);
 
-// A bias is present if `key` is true; `usual` is the value of a missing key. Without a key, `usual` is the answer.
+// A bias is present if the config's `key` is true; `usual` is the value of a missing key. With an empty `key`, `usual` applies.
 struct BiasKey {
   std::string_view key{};
   bool usual = false;
 };
 
-// Shape of a decoder in a model that takes images. Its config may leave these values out, and transformers' class fills them in.
+// Default shape of a decoder in a model that supports images. The model's config may omit these values, and transformers' class has
+// defaults.
 struct DefaultShape {
   std::uint32_t num_layers = 0;  // 0: the config must contain all values
   std::uint32_t hidden_size = 0, intermediate_size = 0, num_heads = 0;
@@ -36,28 +37,28 @@ struct DefaultShape {
   std::uint32_t vocab_size = 0, context_length = 0;
 };
 
-// How folders describe sliding windows.
+// Keys of sliding windows in config.json.
 struct WindowKeys {
-  bool always = false;       // sliding_window counts without use_sliding_window
+  bool always = false;       // sliding_window applies even without use_sliding_window
   std::uint32_t usual = 0;   // value of a missing sliding_window; 0: no layer has a window
   bool may_be_null = false;  // null means that no layer has a window, although `usual` is set
-  bool has_period = false;   // sliding_window_pattern is the period of layers without a window
+  bool has_period = false;   // every sliding_window_pattern-th layer has no window
   std::uint32_t first = 0;   // value of a missing max_window_layers; 0: the family has no such key
 };
 
 struct ExpertTraits;
 using ExpertReader = void (*)(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config);
 
-// A mixture of experts. Members from `is_sigmoid` on are also defaults for missing keys of config.json.
+// Properties of a mixture of experts. Members from `is_sigmoid` on are also defaults for missing keys of config.json.
 struct ExpertTraits {
-  ExpertReader read_hf = nullptr;  // null: a folder has no experts, or read_states reads them
+  ExpertReader read_hf = nullptr;  // null: the family has no experts, or read_states reads them
   ExpertTensors hf_tensors = ExpertTensors::separate;
-  bool hf_is_local = false;        // folders: experts are "local", as wide as intermediate_size, and their weights are normalised
+  bool hf_is_local = false;        // folders: "local" experts of width intermediate_size, with normalised weights
   bool hf_has_width = false;       // folders: moe_intermediate_size is the width, and some layers may be dense
   bool hf_normalizes = false;      // value of a missing norm_topk_prob
-  bool has_shared_gate = false;    // there is a shared expert with a weight for each token
+  bool has_shared_gate = false;    // the model has a shared expert with a weight for each token
   bool has_bias = false;           // the router and all products have biases
-  bool has_router_keys = false;    // a router of DeepSeek's kind: keys say how it scores and groups experts
+  bool has_router_keys = false;    // DeepSeek's router: keys describe its scores and groups of experts
   bool scores_are_method = false;  // scoring_func may contain the name of the method
   bool is_sigmoid = false;
   float sum_floor = 0.0F;  // as ModelConfig::expert_sum_floor; above 0, a file may contain a bias for the choice of experts
@@ -65,11 +66,11 @@ struct ExpertTraits {
   std::uint32_t groups = 1, groups_per_token = 1, dense_layers = 0;
 };
 
-// Differences of the family in Hugging Face folders. Defaults follow transformers' classes.
+// Properties of the family in Hugging Face folders. Defaults follow transformers' classes.
 struct HfTraits {
   std::string_view name{};                                    // model_type; empty: no folders
-  std::string_view alias{};                                   // another model_type that means the same
-  Result<ModelConfig> (*read_all)(const JsonRef&) = nullptr;  // reads the whole config, and no other member counts
+  std::string_view alias{};                                   // another model_type of the same family
+  Result<ModelConfig> (*read_all)(const JsonRef&) = nullptr;  // reads the whole config; no other member is used
   // Keys that are named differently, and values of missing keys.
   std::string_view epsilon_key = "rms_norm_eps", activation_key = "hidden_act", even_share_key{}, width_key{};
   float norm_epsilon = 1e-6F;
@@ -80,31 +81,31 @@ struct HfTraits {
   bool null_head_dim_is_even = false;
   DefaultShape shape{};
   BiasKey qkv_bias{}, output_bias{}, mlp_bias{};
-  std::string_view qk_norm_key{};  // key that turns on ModelFamily::qk_norm; empty: it is always on
+  std::string_view qk_norm_key{};  // key that turns on ModelFamily::qk_norm; empty: always on
   RopeStyle rope_style = RopeStyle::half_split;
   double rotated_share = 0.0;     // share of a head that rotates if the key is missing; 0: always the whole head
-  double longrope_context = 0.0;  // original context if no key says it; LongRoPE is then also called "su" and "yarn". 0: must be said
+  double longrope_context = 0.0;  // default original context; LongRoPE is then also named "su" and "yarn". 0: no default
   bool has_dynamic_base = false;  // "dynamic" scaling multiplies the base by a power of `alpha`
   WindowKeys windows{};
   bool fused_qkv = false;
   const TensorNames* tensor_names = nullptr;
   FamilyReader<JsonRef> read = nullptr;         // called before the experts are read
-  FamilyReader<JsonRef> read_states = nullptr;  // null: no layer has a state. It also reads the lists of layers
+  FamilyReader<JsonRef> read_states = nullptr;  // null: no layer has a state; also reads the lists of layers
 };
 
-// Differences of the family in GGUF files. Values follow llama.cpp's converter.
+// Properties of the family in GGUF files. Values follow llama.cpp's converter.
 struct GgufTraits {
   std::array<std::string_view, 2> names{};       // general.architecture; empty: no GGUF files, or another row describes them
   RopeStyle rope_style = RopeStyle::half_split;  // interleaved if the converter permutes q and k
   bool rope_truncates = true;                    // YaRN, as ModelConfig::rope_truncates
-  bool whole_attention_factor = false;           // the file stores YaRN's whole attention factor, others a multiplier of the usual one
+  bool whole_attention_factor = false;           // the file stores YaRN's attention factor; otherwise a multiplier of the default
   bool may_lack_experts = false;                 // a family with experts in folders may have none in a file
-  bool normalizes_experts = false;               // files have no key for it, unless the family has router keys
-  bool lists_dense_layers = false;               // keys say which layers are dense, and how many draft layers come last
-  bool always_qk_norm = false;                   // if false, q and k are normalised if the file has weights for it
+  bool normalizes_experts = false;               // value of normalize_experts, unless the family has router keys
+  bool lists_dense_layers = false;               // keys give the number of dense first layers and of draft layers at the end
+  bool always_qk_norm = false;                   // if false, q and k are normed only if the file has the norms' weights
   std::uint32_t usual_window = 0;                // value of a missing attention.sliding_window
   const TensorNames* tensor_names = nullptr;
-  std::string_view adapter_problem{};  // why the rows of adapters do not fit the rows of the file; empty: they fit
+  std::string_view adapter_problem{};  // reason why adapters of such files are refused; empty: adapters are supported
   FamilyReader<GgufFile> read = nullptr;
   FamilyReader<GgufFile> read_states = nullptr;
 };
@@ -116,39 +117,39 @@ struct ModelFamily {
   bool late_qk_norm = false, late_norm_name = false, attention_sinks = false;
   bool fused_gate_up = false;
   bool has_latents = false;             // multi-head latent attention
-  bool has_blocks = false;              // each block is attention, a state or a feed-forward part alone (config_blocks.h)
+  bool has_blocks = false;              // each block is only attention, a state or a feed-forward part (config_blocks.h)
   bool has_rope_sections = false;       // positions within an image have three components (M-RoPE)
-  std::uint32_t nope_interval = 0;      // value of a missing interval of layers that do not rotate (only they have windows); 0: all rotate
-  std::uint32_t window_period = 0;      // every so many layers one has no window; 0: all have it
+  std::uint32_t nope_interval = 0;      // default interval of layers without rotation; 0: all layers rotate
+  std::uint32_t window_period = 0;      // every window_period-th layer has no window; 0: all layers have a window
   bool rotates_windows_only = false;    // layers without a window do not rotate, if some layers have one
   bool windows_ignore_scaling = false;  // layers with a window rotate without scaling
   ExpertTraits experts{};
   HfTraits hf{};
   GgufTraits gguf{};
 
-  // Sets the members of `config` that stand above under the same name, without qk_norm.
+  // Sets the members of `config` that have the same names as members above, except qk_norm.
   void set_norms(ModelConfig& config) const;
 };
 
 // One name that a reader accepts.
 struct FamilyName {
-  std::string_view name, section;  // section: what kind of model it is, in lists
+  std::string_view name, section;  // section: kind of the model, a heading in lists
   const ModelFamily* family;
 };
 
-// All names that the readers accept: model_type values of folders, except the values in vision_config.h, and values of
+// Return all names that the readers accept: values of model_type in folders (except those in vision_config.h), and values of
 // general.architecture.
 [[nodiscard]] std::vector<FamilyName> hf_families();
 [[nodiscard]] std::vector<FamilyName> gguf_families();
 
-// Both return null if the family is not implemented.
+// Return the family of a name; null if the family is not implemented.
 [[nodiscard]] const ModelFamily* find_hf_family(std::string_view model_type);
 [[nodiscard]] const ModelFamily* find_gguf_family(std::string_view architecture);
 
-// Returns the remedy for an unknown architecture: the implemented ones by section.
+// Returns the remedy for an unknown architecture: a list of the implemented architectures by section.
 [[nodiscard]] std::string list_families(const std::vector<FamilyName>& families);
 
-// The rows of the three files.
+// Return the rows of the three files.
 [[nodiscard]] std::span<const ModelFamily> dense_families();
 [[nodiscard]] std::span<const ModelFamily> expert_families();
 [[nodiscard]] std::span<const ModelFamily> hybrid_families();

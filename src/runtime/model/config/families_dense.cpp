@@ -1,4 +1,4 @@
-// The families of dense models, and the readers that only they need. Called while a model's headers are read; any thread.
+// The families of dense models, and the readers of single families. Called while a model's headers are read; any thread.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr TensorName kHunyuanOthers[] = {
     {TensorRole::other_shared_down, nullptr, "mlp.shared_mlp.down_proj.weight"},
 };
 
-// Gemma stores its norm weights less 1. A cap is missing: the usual one; null: none.
+// Reads Gemma. Gemma stores its norm weights minus 1. If the key of a cap is missing, the cap is the argument's; null: no cap.
 void read_gemma(JsonFields& fields, float attention_cap, float logit_cap, ModelConfig& config) {
   if (fields.get_optional<bool>("use_bidirectional_attention").value_or(false))
     refuse_key(fields, "use_bidirectional_attention", "attention to later tokens is not implemented", "use a model that generates text");
@@ -54,8 +54,8 @@ void read_gemma3(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   }
 }
 
-// The converter has already added 1 to Gemma's norm weights. It leaves out the query scale, which differs only in the 27B models. These are
-// recognised by their number of layers.
+// Reads Gemma. llama.cpp's converter has already added 1 to the norm weights. It omits the query scale, which differs only in the 27B
+// models; these are recognised by their number of layers.
 void read_gemma(ConfigFields<GgufFile>& fields, std::uint32_t layers_of_27b, float attention_cap, float logit_cap, ModelConfig& config) {
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
   if (config.num_layers == layers_of_27b)
@@ -232,7 +232,7 @@ void read_granite(const GgufFile& /*file*/, ConfigFields<GgufFile>& fields, Mode
   config.embedding_scale = fields.get_or<float>("embedding_scale", 1.0F);
   config.residual_scale = fields.get_or<float>("residual_scale", 1.0F);
   config.logit_divisor = fields.get_or<float>("logit_scale", 1.0F);
-  // The converter writes this key for models without positions.
+  // llama.cpp's converter writes this key for models without positions.
   if (!fields.get_or<bool>("rope.scaling.finetuned", true)) config.nope_layer_interval = 1;
 }
 

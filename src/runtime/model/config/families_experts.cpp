@@ -1,4 +1,4 @@
-// The families of mixtures of experts without states, and the readers that only they need. Called while a model's headers are read; any
+// The families of mixtures of experts without states, and the readers of single families. Called while a model's headers are read; any
 // thread.
 #include <algorithm>
 #include <cmath>
@@ -23,13 +23,13 @@ void read_gpt_oss(const ExpertTraits& traits, const JsonRef& json, JsonFields& f
                "use the config that belongs to the weights");
 }
 
-// GGUF has no key for the limit.
+// Sets gpt-oss's limit, for which GGUF has no key.
 void read_gpt_oss(const GgufFile& /*file*/, ConfigFields<GgufFile>& /*fields*/, ModelConfig& config) {
   config.swiglu_limit = 7.0F;
 }
 
-// The query scale follows the model's authors and vLLM: with YaRN it includes the square of the factor for all dimensions. transformers
-// leaves that square out of V2.
+// Reads DeepSeek. The query scale follows the model's authors and vLLM: with YaRN, it includes the square of the factor for all dimensions.
+// transformers omits this square for V2.
 void read_deepseek(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   LatentShape& latent = config.latent;
   latent.kv_rank = fields.need<std::uint32_t>("kv_lora_rank");
@@ -50,8 +50,8 @@ void read_deepseek(const JsonRef& json, JsonFields& fields, ModelConfig& config)
     refuse_key(fields, "attention_bias", "biases in latent attention are not implemented", "use a model without biases");
 }
 
-// llama.cpp stores a tenth of mscale_all_dim as yarn_log_multiplier. The query scale that follows from it already contains the attention
-// factor of the angles.
+// Reads DeepSeek. llama.cpp stores a tenth of mscale_all_dim as yarn_log_multiplier. The resulting query scale already includes the
+// attention factor of the angles.
 void read_deepseek(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config) {
   LatentShape& latent = config.latent;
   latent.kv_rank = fields.need<std::uint32_t>("attention.kv_lora_rank");

@@ -1,4 +1,4 @@
-// Reads the encoder of Gemma 3: SigLIP's tower, followed by the mean of each square of patches, a norm and a projection.
+// Reads Gemma 3's image encoder: SigLIP, followed by the mean of each square of patches, a norm and a projection.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Reads the encoder of Idefics3 and SmolVLM: SigLIP's tower, followed by a pixel shuffle that joins patches.
+// Reads the image encoder of Idefics3 and SmolVLM: SigLIP, followed by a pixel shuffle that joins patches.
 #include "runtime/model/config/vision_readers.h"
 
 namespace quire {

@@ -1,4 +1,4 @@
-// Reads the encoder of LLaVA: the tower of CLIP or SigLIP, and a projector of two matrices.
+// Reads the image encoder of LLaVA: CLIP or SigLIP, and a projector of two matrices.
 #include <fmt/format.h>
 
 #include <string>
@@ -12,7 +12,8 @@ namespace {
 constexpr DefaultTower kSiglipTower{"siglip_vision_model", 768, 3072, 12, 12, 224, 16, 1e-6F, "gelu_pytorch_tanh"};
 constexpr DefaultTower kClipTower{"clip_vision_model", 768, 3072, 12, 12, 224, 32, 1e-5F, "quick_gelu"};
 
-// Features are the outputs of one layer. A negative number counts from the end (-1: the last layer); 0 means the patches themselves.
+// Reads which layer's outputs are the features. A negative number counts from the end (-1: the last layer); 0: the patches before the first
+// layer.
 void read_llava_features(const JsonRef& json, JsonFields& outer, VisionConfig& config) {
   const auto listed = json.find("vision_feature_layer");
   if (listed && listed->value().is_array()) {
@@ -37,7 +38,7 @@ void read_llava_features(const JsonRef& json, JsonFields& outer, VisionConfig& c
 
 }  // namespace
 
-// The outputs of a layer do not include the norm after the last layer.
+// Reads LLaVA. Its features are the outputs of a layer, without the norm after the last layer.
 Result<VisionConfig> read_llava_vision(const JsonRef& json, std::uint32_t output_size) {
   const auto vision = json.at("vision_config");
   if (!vision) return std::unexpected(vision.error());

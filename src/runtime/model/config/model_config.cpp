@@ -1,5 +1,5 @@
-// Implements ModelConfig: derived sizes, rotation frequencies and checks. check() is called on a file's values before anything is computed
-// with them: its limits keep later arithmetic within its types. Pure functions.
+// Implements ModelConfig: derived sizes, rotation frequencies and checks. check() is called on a file's values before any computation with
+// them; its limits prevent overflows in later arithmetic. Pure functions.
 #include "runtime/model/config/model_config.h"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@
 namespace quire {
 namespace {
 
-// Llama 3.1's scaling: long wavelengths are stretched by the factor, short ones are kept, and wavelengths between them are blended. Follows
-// transformers' _compute_llama3_parameters.
+// Returns a frequency with Llama 3.1's scaling: long wavelengths are multiplied by the factor, short wavelengths are unchanged, and
+// wavelengths between them are interpolated. Follows transformers' _compute_llama3_parameters.
 double llama3_frequency(const ModelConfig& config, double frequency) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double low_wavelength = config.rope_original_context / config.rope_low_freq_factor;
@@ -29,8 +29,9 @@ double llama3_frequency(const ModelConfig& config, double frequency) {
   return (1.0 - smooth) * frequency / config.rope_factor + smooth * frequency;
 }
 
-// YaRN (Peng et al., 2023): pairs that turn often within the original context keep their frequency. Pairs that hardly turn are stretched by
-// the factor. Pairs between them are blended along a ramp. Follows transformers' _compute_yarn_parameters.
+// Returns the frequencies with YaRN (Peng et al., 2023). Pairs with many rotations in the original context keep their frequency. The
+// frequencies of pairs with few rotations are divided by the factor. Pairs between them are interpolated linearly. Follows transformers'
+// _compute_yarn_parameters.
 std::vector<float> yarn_frequencies(const ModelConfig& config) {
   const double dim = config.rotary_dim;
   const auto pair_of = [&](double turns) {
@@ -295,7 +296,7 @@ LayerConfig ModelConfig::layer(std::uint32_t index) const {
   return layer;
 }
 
-// check() reports numbers that are out of range.
+// Accepts any numbers; check() reports numbers that are out of range.
 void ModelConfig::set_latent_heads() {
   num_kv_heads = 1;
   head_dim = latent.kv_rank + rotary_dim;
@@ -318,7 +319,7 @@ std::vector<float> ModelConfig::window_rope_frequencies() const {
 }
 
 std::optional<Error> ModelConfig::check() const {
-  // Limits are far above any real model, and low enough that no product of two values overflows 64 bits.
+  // The limits are far above any real model, and so low that no product of two values overflows 64 bits.
   constexpr std::uint32_t kMax = 1U << 20;
   const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {{"num_layers", num_layers, 4096},
                                                                           {"hidden_size", hidden_size, kMax},

@@ -1,5 +1,5 @@
-// Reads the encoders of Qwen2-VL and Qwen2.5-VL; defaults follow transformers' classes. Called once per model, when its headers are read. A
-// value of config.json that the encoder cannot handle is refused by the key's name.
+// Reads the image encoders of Qwen2-VL and Qwen2.5-VL; defaults follow transformers' classes. Called once per model, when its headers are
+// read. A value of config.json that the encoder does not support is an error that names the key.
 #include <fmt/format.h>
 
 #include <tuple>
@@ -18,7 +18,7 @@ Error wrong_key(const char* key, std::string problem) {
           "use the config that belongs to the weights"};
 }
 
-// Qwen2-VL calls the width `embed_dim`. Its `hidden_size` is the width of the outputs, unlike in Qwen2.5-VL.
+// Reads Qwen2-VL. Its width is `embed_dim`; its `hidden_size` is the width of the outputs, unlike in Qwen2.5-VL.
 void read_qwen2(JsonFields& fields, VisionConfig& config) {
   config.hidden_size = fields.get_or<std::uint32_t>("embed_dim", 1280);
   const auto ratio = fields.get_or<double>("mlp_ratio", 4.0);
@@ -73,7 +73,7 @@ std::optional<Error> check_numbers(const VisionConfig& config) {
                                          {"spatial_merge_size", config.shuffle, kMostSide},
                                          {"temporal_patch_size", config.frames, kMostSide}})
     if (!in_range(value, most)) return wrong_key(key, fmt::format("is {}, which is out of range", value));
-  // Half of the pairs of a head rotate with the row, and half with the column.
+  // Half of the pairs of a head rotate by the row, and half by the column.
   if (config.hidden_size % config.num_heads != 0 || config.head_dim() % 4 != 0 || config.head_dim() > kMaxVisionHeadDim)
     return wrong_key("num_heads",
                      fmt::format("{} heads cannot divide {} values into heads of a supported size", config.num_heads, config.hidden_size));

@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of a decoder by their role, and how a family names them. The usual names are in weights/tensor_names.cpp.
+// The roles of a decoder's tensors, and how a family names its tensors. The usual names are in weights/tensor_names.cpp.
 #include <cstdint>
 #include <span>
 
@@ -88,16 +88,16 @@ enum class TensorRole : std::uint8_t {
   state_gate,
 };
 
-// The name of a tensor that a family does not name as usual; null: as usual. `hf` may contain {} for the number of the expert.
+// A tensor name that differs from the usual name; null: the usual name. `hf` may contain {} for the number of the expert.
 struct TensorName {
   TensorRole role;
   const char* gguf;
   const char* hf;
 };
 
-// The names of a family's tensors that differ from the usual ones.
+// The tensor names of a family that differ from the usual names.
 struct TensorNames {
-  const char* hf_decoder = "model";  // the names of layers in folders begin with this
+  const char* hf_decoder = "model";  // prefix of the names of layers in folders
   std::span<const TensorName> others;
 };
 

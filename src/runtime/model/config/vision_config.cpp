@@ -49,7 +49,7 @@ Result<VisionConfig> read_vision(const VisionFamily& family, const JsonRef& conf
 }
 
 std::optional<Error> check_windows(std::span<const std::uint32_t> sliding_windows, const VisionConfig& vision) {
-  // Each row of an image attends to all of the image, so the window must hold it.
+  // Each row of an image attends to the whole image, so the window must be as large as an image.
   for (const std::uint32_t window : sliding_windows)
     if (vision.attends_bidirectionally && window > 0 && window < vision.num_embeds())
       return Error{ErrorCode::unsupported, "config.json: sliding_window",

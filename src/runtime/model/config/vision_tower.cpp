@@ -1,4 +1,4 @@
-// Reads the towers of SigLIP and CLIP: a transformer over the patches of an image of a fixed size.
+// Reads the encoders of SigLIP and CLIP: a transformer over the patches of an image of a fixed size.
 #include <fmt/format.h>
 
 #include <utility>

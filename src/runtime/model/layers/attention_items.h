@@ -1,12 +1,12 @@
 #pragma once
-// The attention phase of a layer: shares out the items, and joins rows that several threads have computed in segments.
+// The attention phase of a layer: distributes the items over threads, and joins rows that several threads have computed in segments.
 #include <algorithm>
 
 #include "runtime/model/layers/pass.h"
 
 namespace quire {
 
-// Calls done(item). If the rows of an item share a context (`sharing`), they need not be adjacent: done() gets each row as a separate item.
+// Calls done(item). The rows of an item with `sharing` need not be adjacent, so done() gets each of these rows as a separate item.
 template <class Done>
 void each_row(const AttentionItem& item, Done done) {
   if (item.sharing == nullptr) return done(item);
@@ -18,12 +18,13 @@ void each_row(const AttentionItem& item, Done done) {
   }
 }
 
-// sinks: [num_heads], or null. The thread that computed an item calls done(item), when the item's outputs are in pass.workspace.mixed.
+// Computes all items of the group. `sinks`: [num_heads], or null. The thread that computed an item calls done(item) when the item's outputs
+// are in pass.workspace.mixed.
 template <class Done>
 void attend_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group, const float* sinks, Done done) {
-  // Below some tens of microseconds of work, a second thread does not pay.
+  // Number of multiplications from which a second thread pays off: some tens of microseconds of work.
   constexpr std::uint64_t kWorthSharing = 100'000;
-  // If products are rounded anyway, attention is rounded too.
+  // If the activation mode rounds products anyway, attention uses bf16 pairs, too.
   const bool in_pairs = kv.dtype == KvDtype::bf16 && (pass.mode == ActivationMode::int8 || pass.mode == ActivationMode::bf16);
   const auto num_items = static_cast<std::uint32_t>(group.items.size());
   const std::uint32_t shared_grain = std::max(1U, num_items / (pass.pool.num_threads() * 16));

@@ -1,7 +1,7 @@
-// The attention of one layer: computes q, k and v of all rows, writes k and v to the cache, then lets each row attend to its context.
-// Called by the decoder within a pass, on the thread that leads it; the pool shares every phase. Keys and values of all rows are written
-// before any row attends, because rows of one request read what other rows of the pass write. These are two calls, with the pass's hook
-// between them.
+// The attention of one layer: computes q, k and v of all rows, writes k and v to the cache, then computes attention for each row. The
+// decoder calls it within a pass, on the thread that leads the pass; the pool's threads share every phase. Keys and values of all rows are
+// written before any row attends, because rows of one request read keys and values of other rows in the pass. Therefore there are two
+// calls, with the pass's hook between them.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -49,7 +49,7 @@ class PagedAttention final : public AttentionSublayer {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.attn_output.bias); }
 
  private:
-  // Copies the queries of a row. Each head's gate follows its query and stays where it is.
+  // Copies the queries of a row. In `gates`, each head's query is followed by its gate; the gates are not moved.
   void take_queries(const Pass& pass, std::uint32_t row, float* q) const {
     const float* from = pass.workspace.gates + std::size_t{row} * 2 * config_.q_size();
     for (std::uint32_t head = 0; head < config_.num_heads; ++head)
@@ -88,7 +88,7 @@ class PagedAttention final : public AttentionSublayer {
                       angles.cosines + at, angles.sines + at);
   }
 
-  // A norm is as wide as one head or as all of them.
+  // Norms q and k. A norm covers one head or all heads.
   void norm_heads(const Kernels& kernels, float* q, float* k) const {
     for (const auto& [x, width, norm] :
          {std::tuple(q, config_.q_size(), &weights_.q_norm), std::tuple(k, config_.kv_size(), &weights_.k_norm)}) {
@@ -98,7 +98,8 @@ class PagedAttention final : public AttentionSublayer {
     }
   }
 
-  // The thread that computes heads also prepares them as inputs of the next product `x`, if these heads are whole groups of `x`.
+  // Computes the attention items. If the heads of an item are whole groups of the next product's input `x`, the same thread also prepares
+  // them for that product.
   void run_items(Pass& pass, const PagedKvLayer& kv, const GroupPass& group, const Activations& x) const {
     const std::uint32_t width = config_.head_dim * config_.group();
     const bool by_item = width % kGroupColumns == 0 && !config_.gated_attention;
@@ -117,7 +118,7 @@ class PagedAttention final : public AttentionSublayer {
 
   [[nodiscard]] const float* sinks() const { return weights_.sinks.empty() ? nullptr : weights_.sinks.data(); }
 
-  // The config is a copy. The weights stay where they are, and outlive the layer.
+  // The layer owns a copy of the config. The weights must outlive the layer.
   LayerConfig config_;
   const LayerWeights& weights_;
 };

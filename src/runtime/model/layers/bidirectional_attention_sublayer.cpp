@@ -1,5 +1,5 @@
-// Attention of an encoder: every row attends to all rows of the input, including later ones. Keys and values are read where the product has
-// written them. To the kernels, rows of the input are the query heads of one key head: they walk over the keys together.
+// Attention of an encoder: every row attends to all rows of the input, including later ones. Keys and values are read from the product's
+// output. For the kernels, rows of the input are the query heads of one KV head, so that a tile of rows reads the keys together.
 #include <algorithm>
 #include <array>
 
@@ -15,7 +15,7 @@ class BidirectionalAttention final : public AttentionSublayer {
  public:
   BidirectionalAttention(const LayerConfig& config, const LayerWeights& weights) : config_(config), weights_(weights) {}
 
-  // Queries are stored head by head.
+  // Computes queries, keys and values. Copies queries head by head.
   void write_kv(Pass& pass, const LayerCache& /*cache*/) const override {
     const std::size_t stride = config_.qkv_size();
     float* q = pass.workspace.qkv;
@@ -60,7 +60,7 @@ class BidirectionalAttention final : public AttentionSublayer {
     return heads + (std::size_t{head} * pass.rows + row) * config_.head_dim;
   }
 
-  // Attends for a tile of rows of one head.
+  // Computes attention for a tile of rows of one head.
   void attend_tile(const Pass& pass, std::uint32_t head, std::uint32_t row, std::uint32_t thread) const {
     float* k = pass.workspace.qkv + config_.q_size() + std::size_t{head} * config_.head_dim;
     const PagedKvLayer kv{.keys = reinterpret_cast<std::byte*>(k),

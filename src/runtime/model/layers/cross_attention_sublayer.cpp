@@ -1,5 +1,5 @@
-// Cross attention to an encoder's output for the request's input. The keys and values lie in the KV cache, in blocks of a separate group,
-// from the step in which the encoder has run (encoder.h). Each row attends to all of them, whatever its own position is.
+// Cross attention to an encoder's output for the request's input. The encoder (encoder.h) writes its keys and values to blocks of a
+// separate group before the first pass over the request. Each row attends to all encoder positions, independent of the row's position.
 #include <array>
 
 #include "runtime/model/layers/attention_items.h"

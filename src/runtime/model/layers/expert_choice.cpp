@@ -1,6 +1,5 @@
 // Chooses the experts of a token from a router's scores. Called within a pass, for each token of a layer with experts, on any thread of the
-// pool; pure functions that allocate nothing. Of equal scores the first wins, and sums have a fixed order, because results must be equal
-// bit by bit.
+// pool; pure functions that allocate no memory. Ties and sums have a fixed order, so that results are equal bit by bit.
 #include "runtime/model/layers/expert_choice.h"
 
 #include <algorithm>
@@ -17,14 +16,16 @@ float sigmoid(float score) {
   return 1.0F / (1.0F + reference::exp_polynomial(-score));
 }
 
-// Inserts a candidate into `chosen`, which is sorted by score; the weights hold the scores here. The last entry drops out.
+// Inserts a candidate into `chosen`, which is sorted by score, and drops the last entry. In this file, `weight` is the score until the
+// experts are chosen.
 void insert(ChosenExpert candidate, std::span<ChosenExpert> chosen) {
   std::size_t at = chosen.size() - 1;
   for (; at > 0 && chosen[at - 1].weight < candidate.weight; --at) chosen[at] = chosen[at - 1];
   chosen[at] = candidate;
 }
 
-// The value by which experts are compared: the score, its sigmoid (plus a bias), or, with softmax and a bias, its share plus the bias.
+// The value by which experts are compared: the score; its sigmoid (plus a bias); or, with softmax and a bias, its softmax share plus the
+// bias.
 struct Choice {
   std::span<const float> scores;
   const ExpertRouting& routing;
@@ -67,7 +68,8 @@ std::uint64_t chosen_groups(const Choice& choice, const ExpertRouting& routing) 
   return bits;
 }
 
-// If the experts that a bias chose have hardly any share, their weights are not scaled to sum to 1.
+// Returns the divisor of the weights: `sum`, but at least routing.sum_floor of the whole softmax. Weights that are tiny because a bias
+// chose the experts are thus not scaled up to a sum of 1.
 float sum_at_least(std::span<const float> scores, const ExpertRouting& routing, float best, float sum) {
   if (!routing.normalize || routing.sum_floor == 0.0F) return sum;
   float all = 0.0F;
@@ -76,7 +78,8 @@ float sum_at_least(std::span<const float> scores, const ExpertRouting& routing, 
 }
 
 void weigh_by_softmax(std::span<const float> scores, const ExpertRouting& routing, std::span<ChosenExpert> chosen) {
-  // The largest score of the chosen experts. With a bias other experts may have larger scores: then the largest of all.
+  // Uses the largest score of the chosen experts. With a bias, experts that were not chosen may have larger scores, so it uses the largest
+  // of all scores.
   float best = scores[chosen.front().expert];
   for (const ChosenExpert& expert : chosen) best = std::max(best, scores[expert.expert]);
   if (!routing.choice_bias.empty()) best = *std::ranges::max_element(scores);

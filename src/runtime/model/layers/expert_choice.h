@@ -22,11 +22,12 @@ struct ExpertRouting {
   }
 };
 
-// Chooses the experts with the highest scores, best first; of equal scores the first wins. With a bias, experts are compared by sigmoid or
-// softmax share plus bias. There must be at least as many scores as entries of `chosen`, also within the groups. The weights are shares of
-// the softmax over all scores or, normalised, over the chosen ones. With sigmoids they are the sigmoids, normalised or not. All weights are
-// multiplied by the scale. With sigmoids, an expert outside the groups is compared with score 0, as in transformers. If a score is NaN or
-// infinite, the weights are NaN, which reaches the token's logits.
+// Chooses the experts with the highest scores, best first; of equal scores, the lowest index comes first. With a bias, experts are compared
+// by (sigmoid or softmax share) + bias. `scores` must have at least as many entries as `chosen`, also within the chosen groups. Weights:
+// - softmax: the share of the softmax over all scores or, if normalised, over the chosen scores;
+// - sigmoid: the sigmoid of the score, normalised or not.
+// All weights are multiplied by the scale. With sigmoids, an expert outside the chosen groups is compared with score 0, as in transformers.
+// If a score is NaN or infinite, the weights are NaN, so the token's logits become NaN.
 void choose_experts(std::span<const float> scores, const ExpertRouting& routing, std::span<ChosenExpert> chosen);
 
 // Returns the weight of the shared expert for a token: 1 / (1 + exp(-score)).

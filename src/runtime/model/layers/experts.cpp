@@ -1,7 +1,7 @@
-// A mixture of experts. Rows are grouped by expert: an expert's weights are read once for all its rows, and not at all if no row uses it.
-// The experts of a row depend on that row alone, and its products behave like all products (kernel.h). Results are added in the order of
-// the row's own choice. Other rows of a pass therefore do not change a row's bits. Called by the decoder like every half of a layer, with
-// the same phases.
+// A mixture of experts. Rows are grouped by expert, so that an expert's weights are read once for all its rows, and not at all if no row
+// uses the expert. The experts of a row depend only on this row, and their products behave like all products (kernel.h). Results are added
+// in the order in which the row chose its experts. Other rows of a pass therefore do not change a row's bits. The decoder calls it like
+// every sublayer, with the same phases.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -54,8 +54,8 @@ class ExpertsFeedForward final : public FeedForwardSublayer {
     return pass.activations(pairs.gate + inner_begin(part), part.count, width_of(part.expert), pairs.inner_codes.subspan(part.inner_at));
   }
 
-  // Numbers the units of all parts consecutively, and shares them out one by one: body(part, unit). A part has count(part) units, at least
-  // one.
+  // Numbers the units of all parts consecutively, and distributes them over threads: body(part, unit). A part has count(part) units, at
+  // least one.
   template <class Count, class Body>
   static void for_units(Pass& pass, Count count, Body body) {
     const std::span<ExpertPart> parts = pass.workspace.experts.active();
@@ -73,7 +73,7 @@ class ExpertsFeedForward final : public FeedForwardSublayer {
     });
   }
 
-  // Returns how many panels of one product of an expert are shared out together.
+  // Returns how many panels of an expert's product form one unit.
   static std::uint32_t grain(const Pass& pass, const PackedMatrix& matrix, std::size_t panel_bytes, const ExpertPart& part) {
     return pass.panel_grain(matrix.num_panels(), panel_bytes, part.count);
   }
@@ -130,7 +130,7 @@ class ExpertsFeedForward final : public FeedForwardSublayer {
     }
   }
 
-  // Loads the weights of as many parts as fit, from part `first` on, and makes these parts active.
+  // Loads the weights of as many parts as fit into memory, from part `first` on, and makes these parts active.
   static void bring(Pass& pass, std::uint32_t first) {
     ExpertPairs& pairs = pass.workspace.experts;
     pairs.first_active = first;
@@ -182,7 +182,7 @@ class ExpertsFeedForward final : public FeedForwardSublayer {
     });
   }
 
-  // One thread computes the same panels of both products, then joins them and prepares the result.
+  // Computes gate and up. The same thread computes the same panels of both products, then joins them and prepares the result.
   void gate_and_up(Pass& pass, const LoraExperts& adapted) const {
     const ExpertPairs& pairs = pass.workspace.experts;
     const auto panels_at_once = [&](const ExpertPart& part) {
@@ -232,7 +232,8 @@ class ExpertsFeedForward final : public FeedForwardSublayer {
         });
   }
 
-  // The result of a chunk of at most kFeedForwardRows rows replaces these rows of the stream and of the input, which no other chunk reads.
+  // Adds the experts' results of each row. The rows of a chunk (at most kFeedForwardRows) overwrite the stream and input of these rows,
+  // which no other chunk reads.
   void combine(Pass& pass, std::uint32_t first, std::uint32_t count) const {
     const ExpertPairs& pairs = pass.workspace.experts;
     const std::uint32_t width = config_.hidden_size;

@@ -14,7 +14,7 @@ class DenseFeedForward final : public FeedForwardSublayer {
   DenseFeedForward(const LayerConfig& config, const LayerWeights& weights, const std::vector<float>* next_norm)
       : config_(config), weights_(weights), next_norm_(next_norm) {}
 
-  // Works in tiles of rows. The result of a tile replaces its own rows of the stream and of the input, which no other tile reads.
+  // Processes tiles of rows. The result of a tile overwrites the stream and the input of its rows, which no other tile reads.
   void run(Pass& pass) const override {
     const Activations all = pass.stream_input();
     for (std::uint32_t first = 0; first < pass.rows; first += kFeedForwardRows) {
@@ -34,7 +34,8 @@ class DenseFeedForward final : public FeedForwardSublayer {
   }
 
  private:
-  // One thread computes the same panels of both products, then joins them and prepares the result as part of `inner`.
+  // Computes gate and up. The same thread computes the same panels of both products, then joins them and prepares the result as part of
+  // `inner`.
   void gate_and_up(Pass& pass, std::uint32_t first_row, const Activations& x, const Activations& inner) const {
     const Linear& gate = weights_.gate;
     const Linear& up = weights_.up;
@@ -62,7 +63,7 @@ class DenseFeedForward final : public FeedForwardSublayer {
     });
   }
 
-  // The bias is added after the scale, without it. Models with a scale have no bias.
+  // Scales rows before the bias is added. Models with a scale have no bias.
   void scale_rows(const Pass& pass, std::uint32_t begin, std::uint32_t end) const {
     pass.kernels.scale(pass.workspace.input + std::size_t{begin} * config_.hidden_size, config_.down_scale,
                        (end - begin) * config_.hidden_size);

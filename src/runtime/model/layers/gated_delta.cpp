@@ -1,8 +1,8 @@
 // A gated delta rule. The input is projected to queries, keys, values and a gate, and to two rates per head. Queries, keys and values are
-// convolved over the last tokens. Then each token corrects the state's value for its key, and reads the state with its query. The result is
-// normed per head, gated and projected back. The state consists of the convolution's earlier inputs and, for each value of each head, as
-// many numbers as a key has, in tiles of kScanLanes values. Called by the decoder within a pass, on the thread that leads it. Threads share
-// channels, heads and requests, never the tokens of one request.
+// convolved over the last tokens. Each token then corrects the state's value for the token's key, and reads the state with its query. The
+// result is normed per head, gated and projected back. The state consists of the convolution's earlier inputs and, for each value of each
+// head, of as many floats as a key has, in tiles of kScanLanes values. The decoder calls it within a pass, on the thread that leads the
+// pass. Threads share channels, heads and requests, never the tokens of one request.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,9 +15,10 @@
 namespace quire {
 namespace {
 
-// A row of the workspace has three parts. First comes the projected input in the file's order: for each key head its query, its key, the
-// values of its heads and their gates. Then come the rates: for each key head the correction rates of its heads, then their decay rates.
-// Last comes the output of the convolution: all queries, all keys, all values.
+// A row of the workspace has three parts:
+// - the projected input in the file's order: for each key head its query, its key, and the values and gates of its heads;
+// - the rates: for each key head the correction rates of its heads, then their decay rates;
+// - the output of the convolution: all queries, all keys, all values.
 class GatedDelta final : public AttentionSublayer {
  public:
   GatedDelta(const LayerConfig& config, const LayerWeights& weights)
@@ -79,7 +80,7 @@ class GatedDelta final : public AttentionSublayer {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
-  // Returns whether a separate product writes the convolution's inputs to their final place. The gates then lie at the beginning of the
+  // Returns whether a separate product writes the convolution's inputs to their final location. The gates are then at the beginning of the
   // row.
   [[nodiscard]] bool is_ordered() const { return weights_.state_gate.rows > 0; }
   [[nodiscard]] std::size_t key_width() const { return std::size_t{config_.state.groups} * config_.state.size; }

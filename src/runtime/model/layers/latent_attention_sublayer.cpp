@@ -1,7 +1,7 @@
-// Multi-head latent attention (DeepSeek-V2, section 2.1). The cache keeps one normed latent and one rotated key per token, for all heads.
-// The products of each head are applied to its query and to its sum instead. The kernels thus see one KV head, and its keys are also its
-// values. Called by the decoder within a pass, like attention_sublayer.cpp. Phases over heads are shared out by head and rows; a row's bits
-// depend on that row alone.
+// Multi-head latent attention (DeepSeek-V2, section 2.1). The cache has one normed latent and one rotated key per token, for all heads. The
+// per-head matrices for keys and values are applied to the query and to the attention output instead, so the kernels see one KV head whose
+// keys are also its values. The decoder calls it within a pass, like attention_sublayer.cpp. Phases are split by head and rows; a row's
+// bits depend only on this row.
 #include <algorithm>
 #include <array>
 
@@ -54,7 +54,7 @@ class LatentAttention final : public AttentionSublayer {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_); }
 
  private:
-  // The product of one head: inputs of row r at x + r * x_stride, outputs at y + r * y_stride.
+  // The product of one head: the input of row r is at x + r * x_stride, its output at y + r * y_stride.
   struct Heads {
     const float* x;
     std::size_t x_stride;
@@ -86,7 +86,8 @@ class LatentAttention final : public AttentionSublayer {
     pass.kernels.rms_norm(x, weight.data(), config_.norm_epsilon, x, static_cast<std::uint32_t>(weight.size()));
   }
 
-  // Norms the latent, rotates, and copies the rotated part of each query to its place after the query's latent.
+  // Norms the latent, applies the rotary embedding, and copies the rotated part of each query to its location after the query's latent
+  // part.
   void finish_row(const Pass& pass, std::uint32_t row) const {
     const std::uint32_t turning = config_.rotary_dim;
     const std::size_t at = std::size_t{row} * (turning / 2);
@@ -102,7 +103,7 @@ class LatentAttention final : public AttentionSublayer {
       std::copy_n(q + std::size_t{head} * query_dim(), turning, queries + std::size_t{head} * config_.head_dim + config_.latent.kv_rank);
   }
 
-  // of(head) returns the product of a head, which uses matrices[head].
+  // Runs the products of all heads. of(head) returns the product of a head, which uses matrices[head].
   template <class Of>
   void multiply_heads(Pass& pass, const std::vector<PackedMatrix>& matrices, Of of) const {
     const std::uint32_t tiles = (pass.rows + LatentBuffers::kRows - 1) / LatentBuffers::kRows;

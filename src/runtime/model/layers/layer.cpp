@@ -25,7 +25,7 @@ class NoFeedForward final : public FeedForwardSublayer {
 
 std::unique_ptr<const FeedForwardSublayer> make_feed_forward_sublayer(const LayerConfig& layer, const LayerWeights& weights,
                                                                       const std::vector<float>* next_norm) {
-  // The half before it has already prepared the input of the next layer (share_norms in weights.cpp).
+  // The attention sublayer has already prepared the input of the next layer (share_norms in weights.cpp).
   if (!layer.has_feed_forward) return std::make_unique<NoFeedForward>();
   return layer.num_experts > 0 ? make_experts(layer, weights, next_norm) : make_feed_forward(layer, weights, next_norm);
 }

@@ -1,9 +1,9 @@
 #pragma once
-// The layers of a decoder, which the pass (decoder.h) drives. A layer consists of objects made from a description: two halves, or three if
-// it attends to an encoder's output. Another kind of layer is another half, chosen in make_layers().
-//
-// A half finds each row's stream normed in `input` of the workspace, and prepared for products (Pass::stream_input). It adds its result to
-// the stream, and leaves in `input` what the next half expects. A layer runs any number of passes, one after another.
+// The layers of a decoder, which the decoder runs (decoder.h). A layer consists of sublayers that are created from a description: attention
+// and feed-forward, plus cross attention if the decoder attends to an encoder's output. A new kind of layer is a new sublayer, chosen in
+// make_layers().
+// A sublayer finds each row's normed stream in `input` of the workspace, prepared for products (Pass::stream_input). It adds its result to
+// the stream, and leaves the input of the next sublayer in `input`. A layer has no mutable state.
 #include <memory>
 #include <vector>
 
@@ -36,25 +36,25 @@ struct LayerCache {
 // Returns the location of a layer's keys and values in the cache.
 PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer);
 
-// The half that uses earlier tokens.
+// The sublayer that uses earlier tokens: attention, or a recurrence with a state.
 class AttentionSublayer {
  public:
   virtual ~AttentionSublayer() = default;
-  // Computes queries, keys and values of every row, and writes keys and values to the cache. A layer with a state computes the state after
-  // every row instead, and writes it to the cache where it is kept.
+  // Computes queries, keys and values of every row, and writes keys and values to the cache. A layer with a state instead computes the
+  // state after every row, and writes those states to the cache that must be kept.
   virtual void write_kv(Pass& pass, const LayerCache& cache) const = 0;
-  // Attends for the remaining rows of the pass, after write_kv() for every row.
+  // Computes the attention of the pass's current rows. Called after write_kv() of every row.
   virtual void attend(Pass& pass, const LayerCache& cache) const = 0;
-  // The first part of attend(): writes the result of row r to out + r * hidden_size, without bias and norm. Returns its last product. The
-  // caller must still run the second step of the adapters (LoraProducts::add) for that product.
+  // Does the first part of attend(): writes the result of row r to out + r * hidden_size, without bias and norm. Returns the last product.
+  // The caller must then run the second step of the adapters (LoraProducts::add) for this product.
   virtual Product mix(Pass& pass, const LayerCache& cache, float* out) const = 0;
 
  protected:
-  // The usual attend(): adds the result of mix() and the bias (empty: none) to the stream, and applies the layer's norms.
+  // Implements attend() for most layers: adds the result of mix() and the bias (empty: none) to the stream, and applies the layer's norms.
   void mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights, const std::vector<float>& bias = {}) const;
 };
 
-// The half that attends to an encoder's output for the request's input.
+// The sublayer that attends to an encoder's output for the request's input.
 class CrossAttentionSublayer {
  public:
   virtual ~CrossAttentionSublayer() = default;
@@ -67,26 +67,26 @@ class FeedForwardSublayer {
   virtual void run(Pass& pass) const = 0;
 };
 
-// A layer is made once, from a description, and holds no mutable state: any number of models could share one.
+// A layer is created once from a description and has no mutable state, so several models could share it.
 struct Layer {
   std::unique_ptr<const AttentionSublayer> attention;
   std::unique_ptr<const CrossAttentionSublayer> cross;  // null: no cross attention
   std::unique_ptr<const FeedForwardSublayer> feed_forward;
 };
 
-// `weights` must outlive the layers.
+// Creates the layers of a decoder. `weights` must outlive the layers.
 std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& weights);
 
-// Makes the layers of an encoder, in which each row attends to all rows.
+// Creates the layers of an encoder, in which each row attends to all rows.
 std::vector<Layer> make_encoder_layers(const ModelConfig& config, const EncoderWeights& weights);
 
 std::unique_ptr<const AttentionSublayer> make_latent_attention(const LayerConfig& config, const LayerWeights& weights);
-// next_norm: norm of the part that follows the layer; null: nothing follows.
+// Create a sublayer. `next_norm`: norm of the sublayer that follows the layer; null: no sublayer follows.
 std::unique_ptr<const AttentionSublayer> make_attention(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const AttentionSublayer> make_short_conv(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const AttentionSublayer> make_mamba2(const LayerConfig& config, const LayerWeights& weights);
 std::unique_ptr<const AttentionSublayer> make_gated_delta(const LayerConfig& config, const LayerWeights& weights);
-// Runs both on one input and adds their results.
+// Creates a sublayer that runs both on one input and adds their results.
 std::unique_ptr<const AttentionSublayer> make_parallel(const LayerConfig& config, const LayerWeights& weights,
                                                        std::unique_ptr<const AttentionSublayer> attention,
                                                        std::unique_ptr<const AttentionSublayer> recurrence);

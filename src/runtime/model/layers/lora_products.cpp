@@ -1,5 +1,5 @@
 // Computes the products of adapters within a pass. Created on the thread that leads the pass, before each product; all threads of the pool
-// work on its units. A row's result must not depend on the rows next to it, and nothing is allocated.
+// share its units. A row's result does not depend on other rows, and no memory is allocated.
 #include "runtime/model/layers/lora_products.h"
 
 #include <algorithm>

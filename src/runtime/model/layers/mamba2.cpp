@@ -1,7 +1,8 @@
 // A Mamba-2 layer. The input is projected to a gate, to values with the b and c of their groups, and to a step per head. Values, b and c
-// are convolved over the last tokens. A selective scan runs over the tokens, and its output is gated, normed and projected back. The state
-// consists of the convolution's earlier inputs and some numbers for each value of each head, in tiles of kScanLanes values. Called by the
-// decoder within a pass, on the thread that leads it. Threads share channels, heads and requests, never the tokens of one request.
+// are convolved over the last tokens. A selective scan runs over the tokens; its output is gated, normed and projected back. The state
+// consists of the convolution's earlier inputs and of state.size floats for each value of each head, in tiles of kScanLanes values. The
+// decoder calls it within a pass, on the thread that leads the pass. Threads share channels, heads and requests, never the tokens of one
+// request.
 #include <algorithm>
 #include <cmath>
 
@@ -51,7 +52,7 @@ class Mamba2 final : public AttentionSublayer {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
-  // Applies biases and scales to a row. Converts its steps to the steps of the scan, and writes their decays to a separate buffer.
+  // Applies biases and scales to a row. Converts the row's steps to the steps of the scan, and writes the decays to a separate buffer.
   void finish_row(const Pass& pass, std::uint32_t row) const {
     const StateShape& state = config_.state;
     float* at = pass.workspace.state_input + row * stride_;
@@ -69,7 +70,7 @@ class Mamba2 final : public AttentionSublayer {
     }
   }
 
-  // Scans every value of every head in place. A thread reads the values of its tile, and b and c, which no thread writes.
+  // Scans every value of every head in place. A thread reads and writes the values of its tile, and reads b and c, which no thread writes.
   void scan(Pass& pass, const LayerCache& cache) const {
     const StateShape& state = config_.state;
     const std::uint32_t tiles = state.head_dim / kScanLanes;

@@ -1,5 +1,5 @@
-// Attention and a layer with a state in parallel, on one input: both results are scaled and added. Called by the decoder within a pass, on
-// the thread that leads it.
+// Attention and a recurrence with a state in parallel, on one input: both results are scaled and added. The decoder calls it within a pass,
+// on the thread that leads the pass.
 #include <utility>
 
 #include "runtime/model/layers/layer.h"
@@ -42,7 +42,7 @@ class ParallelSublayer final : public AttentionSublayer {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_); }
 
  private:
-  // Adds the adapters' part now: the next product overwrites the values between its two steps.
+  // Adds the adapters' part now, because the next product overwrites the values between its two steps.
   static void add_lora(Pass& pass, const Product& product) {
     const LoraProducts adapted(pass, {&product, 1}, 0, pass.rows);
     if (adapted.num_units() > 0) pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) { adapted.add(begin, end); });

@@ -1,6 +1,6 @@
-// Operations that all layers of a pass share: products, divided among the threads by panels or rows, norms and activations. Called by the
-// half layers on the thread that leads the pass; a phase ends when all threads of the pool have done their part. The division of the work
-// must not change the bits.
+// Operations that all layers of a pass share: products, divided among the threads by panels or rows, norms and activations. Sublayers call
+// them on the thread that leads the pass; a phase ends when all threads of the pool have done their part. The division of the work does not
+// change the bits.
 #include "runtime/model/layers/pass.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activ
 void Pass::multiply(std::span<const Product> products, const Activations& x, std::uint32_t first_row) {
   const LoraProducts adapted(*this, products, first_row, x.rows);
   std::uint32_t units = adapted.num_units();
-  // There is one phase for all products, or one for each order of the inputs.
+  // Runs one phase for all products, or one phase for each order of the inputs.
   for (std::span<const Product> rest = products; !rest.empty(); units = 0) {
     const std::span<const Product> together = with_one_order(rest);
     rest = rest.subspan(together.size());
@@ -107,7 +107,7 @@ void Pass::activate(float* gate, const float* up, std::uint32_t n) const {
     case GateActivation::swiglu_limited:
       return kernels.swiglu_limited(gate, up, shape.swiglu_limit, gate, n);
     case GateActivation::relu2:
-      // NaN stays NaN.
+      // The comparison keeps NaN.
       for (std::uint32_t i = 0; i < n; ++i) gate[i] = gate[i] <= 0.0F ? 0.0F : gate[i] * gate[i];
       return;
     case GateActivation::gelu:
@@ -141,7 +141,8 @@ std::uint32_t Pass::row_grain(std::uint32_t count) const {
 }
 
 std::uint32_t Pass::panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t num_rows) const {
-  // Some microseconds of work. With one row, streaming the weights dominates; with more rows, computing does.
+  // Work per task that is worth a second thread: some microseconds. With one row, reading the weights dominates; with more rows, computing
+  // does.
   constexpr std::size_t kWorthSharing = 32'768;
   const std::size_t work = panel_bytes * (1 + num_rows / 4);
   const auto least = static_cast<std::uint32_t>(kWorthSharing / work + 1);

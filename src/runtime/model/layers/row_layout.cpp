@@ -1,6 +1,6 @@
-// Lays out the rows of a pass. Called by the decoder at the beginning of a pass and before its last half layer, on the thread that leads
-// it. Attention items are cut so that all threads have work: by rows and KV heads, and, if these are few and contexts long, by segments of
-// the context. The cuts must not change the bits (attention.h explains why they do not).
+// Lays out the rows of a pass. The decoder calls it at the beginning of a pass and before the last sublayer that needs all rows, on the
+// thread that leads the pass. Attention items are split so that all threads have work: by rows and KV heads, and, if items are few and
+// contexts long, by segments of the context. The split does not change the bits (attention.h explains why).
 #include "runtime/model/layers/row_layout.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace quire {
 namespace {
 
-// Returns the most rows of an item: fewer in a pass with few items, so that all threads have work. Each item reads the keys and values of
-// its rows again, so it has some rows at least.
+// Returns the maximum number of rows per item: fewer in a pass with few items, so that all threads have work, but at least kLeastRows,
+// because each item reads the keys and values again.
 std::uint32_t item_rows(const Pass& pass, const BatchInput& input) {
   constexpr std::uint32_t kLeastRows = 8;
   const std::uint32_t wanted = pass.pool.num_threads() == 1 ? 0 : kItemsPerThread * pass.pool.num_threads();
@@ -28,7 +28,8 @@ std::uint32_t item_rows(const Pass& pass, const BatchInput& input) {
   return rows;
 }
 
-// Returns how many rows from `row` on form one item: rows that see only earlier positions, or a single row that sees more.
+// Returns how many rows from `row` on form one item: several rows that attend only to positions up to their own, or one row that attends to
+// later positions.
 std::uint32_t rows_of_item(const Workspace& w, std::uint32_t row, std::uint32_t most) {
   const auto sees_more = [&w](std::uint32_t at) { return w.last_seen[at] > w.positions[at]; };
   std::uint32_t rows = 1;
@@ -36,8 +37,8 @@ std::uint32_t rows_of_item(const Workspace& w, std::uint32_t row, std::uint32_t 
   return rows;
 }
 
-// Adds attention items for `count` rows of one sequence; their results become rows `out_row` and on. For the kernel, a row that sees more
-// stands at the last position that it sees, and its window is as much wider.
+// Adds attention items for `count` rows of one sequence; their results become rows `out_row` and following. A row that attends to later
+// positions is passed to the kernel at the last position that it attends to, with a window that is larger by the difference.
 void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row) {
   const Workspace& w = pass.workspace;
   const LayerShape& shape = pass.shape;
@@ -63,8 +64,8 @@ void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::u
   }
 }
 
-// Adds items like add_items(), but a single row that may share its context with others waits. The items of waiting rows are made after all
-// rows are known.
+// Adds items like add_items(), but defers a single row that may share its context with other rows. The items of deferred rows are added
+// when all rows are known.
 void add_rows(const Pass& pass, GroupPass& group, std::span<const BlockId> blocks, std::uint32_t row, std::uint32_t count,
               std::uint32_t out_row) {
   if (count == 1 && defer_to_sharers(pass, group, blocks, row, out_row)) return;
@@ -84,7 +85,7 @@ void end_items(const Pass& pass, GroupPass& group, std::uint32_t block_size) {
     add_items(pass, group, decode_row.blocks.data(), decode_row.row, 1, decode_row.out_row);
 }
 
-// Adds items for rows of one sequence that see all of an encoder's output. An item reads and writes the same row.
+// Adds items for rows of one sequence that attend to an encoder's whole output. Each row is a separate item.
 void add_cross_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t first, std::uint32_t count) {
   const Workspace& w = pass.workspace;
   const LayerShape& shape = pass.shape;
@@ -105,7 +106,7 @@ void add_cross_items(const Pass& pass, GroupPass& group, const BlockId* blocks, 
   }
 }
 
-// A few decoding rows with long contexts are too few items for all threads: each segment becomes a separate item.
+// Splits rows with long contexts into one item per segment, if the pass has too few items for all threads.
 void cut_long_rows(const Pass& pass, GroupPass& group) {
   group.joins.clear();
   const std::size_t num_items = group.items.size();
@@ -127,7 +128,7 @@ void cut_long_rows(const Pass& pass, GroupPass& group) {
   }
 }
 
-// Records that rows [begin, begin + count) of one sequence run with `adapter`.
+// Records that rows [begin, begin + count) of one sequence use `adapter`.
 void add_lora(LoraRows& adapted, const Adapter* adapter, std::uint32_t begin, std::uint32_t count) {
   if (adapted.max_rank == 0) return;
   std::uint32_t index = LoraRows::kNoPart;
@@ -154,7 +155,7 @@ void group_lora_rows(LoraRows& adapted, std::uint32_t num_rows) {
   }
 }
 
-// Adds the steps of a sequence. A step ends at a token after which the state is kept (state_slots.h).
+// Adds the state steps of a sequence. A step ends at a token after which the state is kept (state_slots.h).
 void add_steps(GroupPass& group, const BatchSequence& sequence, const StateSlots& slots, std::uint32_t block_size, std::uint32_t row) {
   if (sequence.num_tokens == 0) return;
   const auto first = static_cast<std::uint32_t>(group.steps.size());

@@ -1,5 +1,6 @@
 #pragma once
-// Lays out the rows of a pass: their positions, and for each cache group KV slots and attention items, which all its layers share.
+// Lays out the rows of a pass: their positions, and for each cache group the KV slots and attention items, which all layers of the group
+// share.
 #include <cstdint>
 #include <optional>
 
@@ -12,8 +13,8 @@ namespace quire {
 
 // Lays out all rows of the input.
 void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables);
-// After the last layer has written keys and values, or states, only the output rows remain: they become the first rows. `group` is the
-// cache group of the layer, if it attends.
+// Keeps only the output rows, which become the first rows. Called after the last layer has written keys and values, or states. `group` is
+// the cache group of this layer, if it has attention.
 void compact_to_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::optional<std::uint32_t> group);
 
 }  // namespace quire

@@ -7,13 +7,13 @@
 namespace quire {
 namespace {
 
-// With fewer rows, widening the keys and values of a tile does not pay. A step takes a tenth longer with two rows (SmolLM2-135M at 1,088
-// tokens), a twentieth less with four, and a sixth less with eight.
+// Least number of rows that share. With fewer rows, widening the keys and values of a tile does not pay off: a step takes a tenth longer
+// with two rows (SmolLM2-135M at 1,088 tokens), a twentieth less with four, and a sixth less with eight.
 constexpr std::uint32_t kMinSharingRows = 4;
-// Items per thread, so that no thread waits long for the last item.
+// Number of items per thread, so that no thread waits long for the last item.
 constexpr std::uint32_t kWantedItems = 4;
 
-// Returns the number of tokens in the blocks that both contexts begin with. Only whole blocks before both rows' tokens count.
+// Returns the number of tokens in the blocks with which both contexts begin. Counts only whole blocks before both rows' tokens.
 std::uint32_t common_tokens(const Workspace& w, const DecodeRow& a, const DecodeRow& b, std::uint32_t block_size) {
   const std::uint32_t most = std::min(w.positions[a.row], w.positions[b.row]) / block_size;
   QUIRE_CHECK(most <= a.blocks.size() && most <= b.blocks.size(), "the tokens that a row attends to have blocks");
@@ -21,7 +21,7 @@ std::uint32_t common_tokens(const Workspace& w, const DecodeRow& a, const Decode
   return static_cast<std::uint32_t>(first_other - a.blocks.begin()) * block_size;
 }
 
-// Adds the row to the sharing set that saves most by it. If no set saves anything, the row begins a new set.
+// Adds the row to the sharing set in which the row saves the most reads. If it would save none in any set, the row begins a new set.
 void join_sharing_set(const Workspace& w, GroupPass& group, DecodeRow& decode_row, std::uint32_t block_size) {
   std::uint64_t most_saved = 0;
   std::uint32_t tokens = 0;
@@ -99,7 +99,7 @@ bool defer_to_sharers(const Pass& pass, GroupPass& group, std::span<const BlockI
 void add_shared_items(const Pass& pass, GroupPass& group, std::uint32_t block_size) {
   group.sharing_sets.clear();
   group.sharing.clear();
-  // With so few items, it is worth more to share out a row's segments (cut_long_rows).
+  // With so few items, splitting rows into segments is better (cut_long_rows).
   const std::size_t num_items = group.items.size() + group.decode_rows.size() * pass.shape.num_kv_heads;
   if (pass.pool.num_threads() > 1 && num_items < std::size_t{kItemsPerThread} * pass.pool.num_threads()) return;
   for (DecodeRow& decode_row : group.decode_rows) join_sharing_set(pass.workspace, group, decode_row, block_size);

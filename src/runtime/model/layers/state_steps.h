@@ -1,5 +1,5 @@
 #pragma once
-// Divides the work on states among the threads of a pass: each thread takes some requests and some channels, and processes the tokens of a
+// Divides the work on states among the threads of a pass. Each thread processes some requests and some channels, and the tokens of a
 // request in order.
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,9 @@
 
 namespace quire {
 
-// Calls body(step, part, from, to) for every step of every run. One thread handles the steps of one run and part, in order. `from` is the
-// state before the step's first row (null: none), `to` receives the state after its last row. `work`: operations per part and row.
+// Calls body(step, part, from, to) for every step of every run. One thread handles the steps of one run and part, in order. `from`: the
+// state before the step's first row, null at the start of a request. `to`: receives the state after the last row. `work`: operations per
+// part and row.
 template <class Body>
 void for_state_steps(Pass& pass, const LayerCache& cache, std::uint32_t parts, std::uint64_t work, Body body) {
   constexpr std::uint64_t kWorthSharing = 100'000;
@@ -35,7 +36,8 @@ inline double softplus(double x) {
   return x > 20.0 ? x : std::log1p(std::exp(x));
 }
 
-// Runs the convolution of a layer in place. Its state is the first part of the layer's state. Row r of the pass is at x + r * stride.
+// Runs the convolution of a layer in place. The convolution's state is the first part of the layer's state. Row r of the pass is at x + r *
+// stride.
 void run_conv(Pass& pass, const LayerCache& cache, const LayerConfig& config, const LayerWeights& weights, float* x, std::size_t stride);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Cuts the single allocation of a pass into its buffers. Called once, when a model is loaded, with limits that passes must keep. One
-// function both counts and cuts, so the size always matches the use.
+// Divides the single allocation of a pass into its buffers. Called once, when a model is loaded, with the limits for all passes. The same
+// function computes the total size and assigns the buffers, so both always match.
 #include "runtime/model/layers/workspace.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-// Counts the bytes of the parts first (base is null), then hands out the parts.
+// Counts the bytes of the parts if base is null; otherwise assigns the parts.
 class Carver {
  public:
   explicit Carver(std::byte* base) : base_(base) {}
@@ -37,12 +37,13 @@ class Carver {
   std::size_t used_ = 0;
 };
 
-// Models in floats may have widths that integer formats do not support.
+// Returns the bytes for codes; 0 for widths that integer formats do not support, which float models may have.
 std::size_t code_bytes(ActivationMode mode, std::size_t rows, std::uint32_t columns) {
   return columns % 32 == 0 ? activation_scratch_bytes(mode, static_cast<std::uint32_t>(rows), columns) : 0;
 }
 
-// Bytes for codes that are separate for each expert: its last tile may hold a single row, and each of its parts begins on a cache line.
+// Returns the bytes for codes that are separate for each expert: an expert's last tile may have a single row, and each of its parts begins
+// on a cache line.
 std::size_t apart_code_bytes(ActivationMode mode, std::size_t pairs, std::size_t experts, std::uint32_t columns) {
   constexpr std::size_t kParts = 5;  // parts in make_activations()
   const std::size_t used = std::min(pairs, experts);
@@ -147,10 +148,10 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   carve(storage_.get());
   if (limits.max_lora_rank > 0) adapted.parts.reserve(limits.sequences);
   for (GroupPass& group : groups) {
-    // If each row sees everything, each row is a separate item.
+    // If each row attends to all positions, each row is a separate item.
     const bool by_row = config.cross_positions > 0 || (config.vision && config.vision->attends_bidirectionally);
     const std::size_t row_items = by_row ? rows : limits.rows / kAttentionItemRows + limits.sequences;
-    // Items with fewer rows are less than twice as many as wanted.
+    // When items get fewer rows, there are less than twice as many items as wanted.
     group.items.reserve(std::max(config.num_kv_heads * row_items, 2 * shared_rows) + shared_rows * segments);
     group.joins.reserve(shared_rows);
     group.decode_rows.reserve(limits.sequences);

@@ -1,7 +1,7 @@
 #pragma once
-// The buffers of one forward pass, allocated once. Pages that no pass has used yet cost no memory. A workspace belongs to one decoder or
+// The buffers of one forward pass, allocated once. Pages that were never used cost no memory. A workspace belongs to one decoder or
 // encoder. The thread that leads a pass lays out the rows; in a phase, each thread of the pool writes separate rows and parts. A pass that
-// exceeds the limits is a broken invariant.
+// exceeds the limits ends the program.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,7 +23,7 @@ struct WorkspaceLimits {
   std::uint32_t positions = 0;      // positions of one sequence
   std::uint32_t groups = 1;         // cache groups
   std::uint32_t max_lora_rank = 0;  // largest rank of an adapter; 0: no pass has adapters
-  bool reorders = false;            // some products need their inputs in another order
+  bool reorders = false;            // some products need reordered inputs
 };
 
 // The rotation angles of each row's position.
@@ -32,10 +32,10 @@ struct RowAngles {
   float* sines = nullptr;    // [row][rotary_dim / 2]
 };
 
-// Rows of one request that go through a layer with a state in order, up to a token after which the state is kept.
+// Consecutive rows of one request in a layer with a state. After the last of these rows the state is kept.
 struct StateStep {
   std::uint32_t row = 0, rows = 0;
-  BlockId from;  // holds the state before the first row; kNullBlock: there is no state, because the request begins
+  BlockId from;  // has the state before the first row; kNullBlock: the request begins here
   BlockId to;    // receives the state after the last row
 };
 
@@ -55,7 +55,7 @@ struct DecodeRow {
 struct SharingSet {
   std::uint32_t first = 0;  // index into GroupPass::decode_rows
   std::uint32_t count = 0;
-  std::uint32_t tokens = 0;  // tokens that all rows share; for a single row, the tokens before it
+  std::uint32_t tokens = 0;  // tokens that all rows share; for a single row, the tokens before the row
 };
 
 // Attention items or steps of states of a pass, which all layers of one cache group share.
@@ -63,24 +63,24 @@ struct GroupPass {
   std::int64_t* kv_slots = nullptr;  // [row]
   std::vector<AttentionItem> items;
   std::vector<AttentionItem> joins;      // rows that several threads compute in segments
-  std::vector<DecodeRow> decode_rows;    // rows that wait for a sharing set, while rows are laid out
+  std::vector<DecodeRow> decode_rows;    // deferred rows without a sharing set, while rows are laid out
   std::vector<SharingSet> sharing_sets;  // sets of rows that share, while rows are laid out
   std::vector<SharingRow> sharing;       // rows that share items
   std::uint32_t window = 0;              // in tokens; 0: none
-  std::uint32_t item_rows = 0;           // most rows of an item
+  std::uint32_t item_rows = 0;           // maximum number of rows per item
   std::uint64_t work = 0;                // multiplications in one layer
-  std::uint32_t cross = 0;               // positions of an encoder's output that every row sees; 0: rows attend to the request itself
+  std::uint32_t cross = 0;               // encoder positions that every row attends to; 0: self-attention
   std::vector<StateStep> steps;
   std::vector<StateRun> runs;
 };
 
-// With fewer attention items than this per thread, items get fewer rows, and long contexts of single rows are cut into segments.
+// With fewer attention items per thread, items get fewer rows, and long contexts of single rows are split into segments.
 inline constexpr std::uint32_t kItemsPerThread = 2;
 
-// Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
+// Number of rows per feed-forward tile: enough to be compute-bound, few enough for the CPU's caches.
 inline constexpr std::uint32_t kFeedForwardRows = 256;
 
-// Rows of an encoder that walk over keys and values together.
+// Number of encoder rows per attention item.
 inline constexpr std::uint32_t kEncoderItemRows = 32;
 
 // Largest number of products that share an input.
@@ -94,18 +94,18 @@ struct OrderedInput {
   std::span<std::byte> codes;  // codes of x
 };
 
-// Rows that run with one adapter.
+// Rows with the same adapter.
 struct AdapterPart {
   const Adapter* adapter;
   std::uint32_t first, count;  // range of LoraRows::rows
 };
 
-// The rows of a pass that run with adapters.
+// The rows of a pass that have adapters.
 struct LoraRows {
   static constexpr std::uint32_t kNoPart = UINT32_MAX;
 
   std::uint32_t* rows = nullptr;     // [adapted row]: row of the pass; rows of one adapter are adjacent and ascending
-  std::uint32_t* part_of = nullptr;  // [row]: index of its part, or kNoPart
+  std::uint32_t* part_of = nullptr;  // [row]: index into `parts`, or kNoPart
   float* inner = nullptr;            // [adapted row][kNumLoraProducts][max_rank]: values between the two matrices
   std::uint32_t max_rank = 0;        // 0: no pass has adapters
   std::vector<AdapterPart> parts;
@@ -119,7 +119,7 @@ struct LoraRows {
 
 // The buffers of latent attention, in addition to queries, keys and values.
 struct LatentBuffers {
-  static constexpr std::uint32_t kRows = 64;  // rows that go through a head's product together
+  static constexpr std::uint32_t kRows = 64;  // number of rows per product of a head
 
   float* q = nullptr;       // [row][head][key_dim + rotary_dim]
   float* q_a = nullptr;     // [row][q_rank]
@@ -133,32 +133,32 @@ struct LatentBuffers {
   }
 };
 
-// One of the feed-forward parts that a row goes through.
+// An expert that was chosen for a row, and its weight.
 struct ChosenExpert {
   std::uint32_t expert = 0;
   float weight = 0.0F;
 };
 
-// The pairs of one expert that at least one row goes through.
+// The pairs of one expert that was chosen for at least one row.
 struct ExpertPart {
   std::uint32_t expert = 0;  // num_experts: the shared expert
   std::uint32_t first = 0;   // first pair
   std::uint32_t count = 0;
-  std::size_t in_at = 0, inner_at = 0;  // offsets of its activations, in bytes
+  std::size_t in_at = 0, inner_at = 0;  // offsets of the expert's activations, in bytes
   std::uint32_t first_unit = 0;         // in the current phase
 };
 
-// Pairs of a row and an expert that it goes through, sorted by expert; for at most kFeedForwardRows rows.
+// Pairs of a row and a chosen expert, sorted by expert, for at most kFeedForwardRows rows.
 struct ExpertPairs {
   float* scores = nullptr;          // [row][num_experts + 1]: scores of the router, and the score of the shared expert
   ChosenExpert* chosen = nullptr;   // [row][parts_per_token]
   std::uint32_t* places = nullptr;  // [row][parts_per_token]: index of the pair
   std::uint32_t* rows = nullptr;    // [pair]
-  std::uint32_t* ends = nullptr;    // [num_experts + 1]: used while pairs are sorted; then the experts of the parts
+  std::uint32_t* ends = nullptr;    // [num_experts + 1]: used to sort pairs; then the experts of the parts
   ExpertPart* parts = nullptr;      // [num_parts]
   std::uint32_t num_parts = 0;
-  std::uint32_t first_active = 0, num_active = 0;  // the parts that are computed now
-  float* stream = nullptr;                         // [pair][hidden_size]: input of an expert, and then its output
+  std::uint32_t first_active = 0, num_active = 0;  // parts whose weights are loaded
+  float* stream = nullptr;                         // [pair][hidden_size]: input of an expert, then the expert's output
   float* gate = nullptr;                           // [pair][widest expert]; each expert uses its own width
   float* up = nullptr;                             // [pair][widest expert]; each expert uses its own width
   float* adapted = nullptr;                        // [pair][2][max_lora_rank]: values between the two matrices of adapters
@@ -167,7 +167,7 @@ struct ExpertPairs {
   [[nodiscard]] std::span<ExpertPart> active() const { return {parts + first_active, num_active}; }
 };
 
-// One allocation for all buffers of a pass. Sizes follow from the limits; memory that a smaller pass does not use is never touched.
+// The buffers of a pass, in one allocation. Sizes follow from the limits; memory that smaller passes do not use is never touched.
 class Workspace {
  public:
   Workspace(const ModelConfig& config, ActivationMode mode, const WorkspaceLimits& limits);
@@ -183,7 +183,7 @@ class Workspace {
   RowAngles angles;
   RowAngles window_angles;            // for layers with a window, if they rotate differently
   float* hidden = nullptr;            // [row][hidden_size]: the residual stream
-  float* input = nullptr;             // [row][hidden_size]: the stream normed for a product, then the product added to the stream
+  float* input = nullptr;             // [row][hidden_size]: the normed stream, then the product that is added to the stream
   float* qkv = nullptr;               // [row][q, k, v]
   float* mixed = nullptr;             // [row][q_size, or output size of a state]
   float* state_input = nullptr;       // [row][state_row_size], if layers have a state
@@ -192,7 +192,7 @@ class Workspace {
   float* parallel_output = nullptr;   // [row][hidden_size], if a layer both attends and has a state
   float* head_queries = nullptr;      // [head][row][head_dim], in an encoder
   float* head_outputs = nullptr;      // [head][row][head_dim], in an encoder
-  std::uint32_t* sources = nullptr;   // [row]: index of the row in the input; differs from the row once only output rows remain
+  std::uint32_t* sources = nullptr;   // [row]: index in the input; differs once only output rows remain
   float* gate = nullptr;              // [kFeedForwardRows][intermediate_size]
   float* up = nullptr;                // [kFeedForwardRows][intermediate_size]
   std::span<std::byte> hidden_codes;  // activations of hidden_size columns

@@ -1,4 +1,4 @@
-// Called by the writer of a file of packed matrices (packed_file.h), on the threads that pack.
+// Called by PackedFileWriter (packed_file.h), on the threads that pack.
 #include "runtime/model/packed/chunk_writer.h"
 
 #include <algorithm>

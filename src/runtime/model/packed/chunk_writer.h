@@ -1,6 +1,6 @@
 #pragma once
-// Writes a file to which several threads append pieces of any size. A chunk of 2 MiB is written by one call, so that the system's cache
-// can hold it as a huge page. Processes that map the file then read through huge pages.
+// Writes a file to which several threads append pieces of any size. Each chunk of 2 MiB is written by one call, so that the page cache can
+// store it as a huge page. Processes that map the file then read through huge pages.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,11 +16,11 @@ class OwnedFile;
 
 class ChunkWriter {
  public:
-  // The first `first` bytes of the file belong to the caller. All pieces lie at multiples of `alignment`, which divides 2 MiB. There are no
-  // gaps except those up to the next multiple.
+  // The caller writes the first `first` bytes of the file. Each piece begins at a multiple of `alignment`, which divides 2 MiB. The only
+  // gaps are those up to the next multiple.
   ChunkWriter(const OwnedFile& file, std::uint64_t first, std::uint64_t alignment) : file_(file), first_(first), alignment_(alignment) {}
 
-  // Writes a piece; any thread. A chunk stays in memory until it is full. Errors: `io`.
+  // Writes a piece. May be called on any thread. A chunk stays in memory until it is full. Errors: `io`.
   Result<void> write(std::span<const std::byte> bytes, std::uint64_t offset);
   // Writes the chunks that are not full.
   Result<void> finish();

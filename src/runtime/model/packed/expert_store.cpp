@@ -1,6 +1,6 @@
 // Manages experts that are read when a pass needs them. Called between the phases of a pass, by the thread that leads the pass; the pass
-// waits for the reads. The pool's threads share the reads. While the experts of one call are computed, the system reads ahead the experts
-// that did not fit.
+// waits for the reads, which the pool's threads share. While the experts of one call are computed, the system reads ahead the experts that
+// did not fit.
 #include "runtime/model/packed/expert_store.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kUseWeight = 16;       // weight of one use; more than 1, so that it can be halved
+constexpr std::uint32_t kUseWeight = 16;       // weight of one use; above 1, so that it can be halved
 constexpr std::uint64_t kAgingInterval = 128;  // passes
 
 }  // namespace
@@ -62,7 +62,7 @@ std::size_t ExpertStore::hold(std::uint32_t layer, std::span<const std::uint32_t
     evict(room);
     read(missing_, pool);
   }
-  // Read ahead only the experts that the next call can hold. That call receives the later ones again.
+  // Reads ahead only the experts that the next call can load. That call gets the remaining experts again.
   std::uint64_t ahead = 0;
   for (const std::uint32_t later : wanted.subspan(count)) {
     const Expert& expert = experts_[layer][later];
@@ -81,10 +81,10 @@ void ExpertStore::age() {
     for (Expert& expert : layer) expert.uses /= 2;
 }
 
-// Evicts experts until `room` more bytes fit. Held experts stay.
+// Evicts experts until `room` more bytes fit. Held experts are not evicted.
 void ExpertStore::evict(std::uint64_t room) {
   if (resident_bytes_ + room <= max_bytes_) return;
-  // The last expert is evicted first: held experts come first, then the most used.
+  // The sort puts held experts first and then the most used ones; experts are evicted from the end.
   std::ranges::sort(resident_, [](const Expert* a, const Expert* b) {
     return a->is_held != b->is_held ? a->is_held : a->uses != b->uses ? a->uses > b->uses : a->number < b->number;
   });

@@ -1,9 +1,10 @@
 #pragma once
-// The experts of an MoE model that is larger than its memory. The most used experts stay in memory; the others are read from a file of
-// packed matrices when a pass needs them.
+// The experts of an MoE model that is larger than its memory limit. The most used experts stay in memory. The others are read from a file
+// of packed matrices when a pass needs them.
 //
-// The choice of resident experts changes no result. Every pass runs through every layer, so the least recently used experts would be
-// exactly the ones that are needed next. The number of uses decides instead, and it is halved from time to time.
+// The choice of resident experts does not change results. LRU eviction would fail here: every pass uses every layer, so the least recently
+// used experts are the next ones to be needed. Therefore the experts with the fewest uses are evicted; the numbers of uses are halved at
+// intervals.
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -20,25 +21,26 @@
 
 namespace quire {
 
-// Destinations of an expert's matrices, and their numbers in the file. Null: the expert has no matrix of that kind.
+// Destinations of an expert's matrices, and their numbers in the file. Null: the expert does not have this matrix.
 struct StoredExpert {
   static constexpr std::size_t kParts = 3;  // gate, up and down
   std::array<PackedMatrix*, kParts> parts{};
   std::array<std::uint32_t, kParts> numbers{};
 };
 
-// Packs a matrix of the file again, from the model that it was packed from.
+// Packs a matrix of the file again, from the original model.
 using RepackFn = std::function<Result<void>(std::uint32_t number, PackedMatrix& matrix)>;
 
-// Used by one thread, which leads the pass; counts() may be called on any thread.
+// Used by the thread that leads the pass; counts() may be called on any thread.
 class ExpertStore {
  public:
-  // `experts` is indexed by layer; an empty entry is a layer without experts. All experts together take at most `bytes` of memory, or the
-  // size of the largest expert if that is more. The matrices must outlive the store, and only the store may change them.
+  // `experts` is indexed by layer; an empty entry is a layer without experts. All experts together use at most `bytes` of memory, or the
+  // size of the largest expert if `bytes` is less. The matrices must outlive the store, and only the store may change them.
   ExpertStore(PackedFile file, const std::vector<std::vector<StoredExpert>>& experts, std::uint64_t bytes, RepackFn repack);
 
-  // Loads `wanted` experts of a layer from the first on, and returns how many fit. Each expert must occur once in `wanted`. The loaded
-  // experts stay until the next call. Aborts if neither the file nor the model provides an expert.
+  // Loads `wanted` experts of a layer in order until the memory is full, and returns how many were loaded. Each expert may occur once in
+  // `wanted`. The loaded experts stay in memory until the next call. The program ends if an expert can be read neither from the file nor
+  // from the model.
   std::size_t hold(std::uint32_t layer, std::span<const std::uint32_t> wanted, ThreadPool& pool);
 
   [[nodiscard]] std::uint64_t resident_bytes() const { return resident_bytes_; }

@@ -1,4 +1,4 @@
-// Writes and reads a file of packed weights. Called while a model is loaded, by several threads at a time, and later by a pass that needs
+// Writes and reads a file of packed weights. Called while a model is loaded, by several threads at a time, and later by passes that need
 // experts (expert_store.h).
 #include "runtime/model/packed/packed_file.h"
 
@@ -38,7 +38,7 @@ struct Header {
   std::uint64_t table_offset = 0;
   std::uint64_t table_bytes = 0;
   WeightDigest table_digest{};
-  WeightDigest digest{};  // digest of all members before it
+  WeightDigest digest{};  // digest of all other members
 };
 static_assert(std::is_trivially_copyable_v<Header> && offsetof(Header, digest) == 88 && sizeof(Header) == 104);
 
@@ -177,7 +177,7 @@ PackedFileWriter::PackedFileWriter(std::shared_ptr<const OwnedFile> file, std::s
 
 Result<std::unique_ptr<PackedFileWriter>> PackedFileWriter::create(const std::string& path, const Sha256Digest& key,
                                                                    std::uint32_t num_matrices, std::uint64_t max_bytes) {
-  // The name is unique among all processes, in whatever containers they run.
+  // The name is unique among all processes, including those in other containers.
   std::string beside = path + ".XXXXXX.tmp";
   const int descriptor = ::mkostemps(beside.data(), 4, O_CLOEXEC);
   if (descriptor < 0) return fail(ErrorCode::io, beside, "cannot be created: " + reason());
@@ -231,10 +231,10 @@ Result<PackedFile> PackedFileWriter::finish() {
   header.digest = digest_of(header);
   if (auto written = chunks_->write(table, *offset); !written) return std::unexpected(std::move(written.error()));
   if (auto written = chunks_->finish(); !written) return std::unexpected(std::move(written.error()));
-  // The header is written after this sync: a file with a header is complete.
+  // The header is written after this sync, so a file with a header is complete.
   if (::fdatasync(file_->descriptor()) != 0) return fail(ErrorCode::io, file_->path(), "cannot be written: " + reason());
   if (auto written = file_->write(std::as_bytes(std::span(&header, 1)), 0); !written) return std::unexpected(std::move(written.error()));
-  // Nothing may write to the file from now on: a process that maps it would serve the changed bytes.
+  // The file becomes read-only, because a process that maps it would serve changed bytes.
   if (::fchmod(file_->descriptor(), 0400) != 0) return fail(ErrorCode::io, file_->path(), "cannot be protected: " + reason());
   return publish();
 }
@@ -242,7 +242,7 @@ Result<PackedFile> PackedFileWriter::finish() {
 Result<PackedFile> PackedFileWriter::publish() {
   const char* const from = file_->path().c_str();
   if (::renameat2(AT_FDCWD, from, AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
-    // If two processes write the same file, both use the file of the process that finishes first.
+    // If two processes write the same file, both use the file that is finished first.
     if (errno == EEXIST)
       if (auto others = PackedFile::open(path_, key_)) return others;
     if (::rename(from, path_.c_str()) != 0) return fail(ErrorCode::io, path_, "cannot be created: " + reason());

@@ -1,9 +1,9 @@
 #pragma once
-// A file of packed matrices, so that a model is packed once and later read without packing.
+// A file of packed matrices: a model is packed once, and later starts read the file.
 //
 // The file has a header, the matrices, each at a multiple of 4,096 bytes, and a table with each matrix's shape, position and checksum. The
-// header is written last: an unfinished file has no header. Checksums find accidents only: a user that can write to the file can make us
-// serve other weights.
+// header is written last, so an unfinished file has no header. Checksums detect accidental damage only: a user with write access to the
+// file can change the served weights.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace quire {
 class PackedMap;
 class ChunkWriter;
 
-// An open descriptor and the path that it was opened by.
+// An open file descriptor and the path with which it was opened.
 class OwnedFile {
  public:
   OwnedFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
@@ -40,27 +40,28 @@ class OwnedFile {
   std::string path_;
 };
 
-// Any thread may read. The file stays readable after it is unlinked or renamed. While it is open, the folder counts it as in use.
+// Any thread may read. The file stays readable after it is unlinked or renamed. While the object exists, the folder treats the file as in
+// use.
 class PackedFile {
  public:
-  // Opens the file of a model that was packed in a certain way (`key`). Errors: `not_found`; `io`; `corrupt` if the file is truncated,
-  // damaged, of another key or version, or owned by another user.
+  // Opens the file with key `key`, which identifies a model and how it was packed. Errors: `not_found`; `io`; `corrupt` if the file is
+  // truncated or damaged, has another key or version, or belongs to another user.
   static Result<PackedFile> open(const std::string& path, const Sha256Digest& key);
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_->size()); }
   [[nodiscard]] const PackedEntry& entry(std::uint32_t number) const { return (*entries_)[number]; }
-  // Reads the whole matrix. Storage that is large enough is reused. Errors: `io`; `corrupt` if the bytes do not match their checksum.
+  // Reads a matrix. Reuses the matrix's storage if it is large enough. Errors: `io`; `corrupt` if the bytes do not match their checksum.
   [[nodiscard]] Result<void> read(std::uint32_t number, PackedMatrix& matrix) const;
-  // Maps the file. Called once, before view(). Errors: `io`.
+  // Maps the file into memory. Must be called once, before view(). Errors: `io`.
   Result<void> map();
-  // Points the matrix to its bytes in the map, and keeps the map alive. Returns `corrupt` if the bytes do not match their checksum. They
-  // are not checked again.
+  // Makes the matrix refer to its bytes in the map, which stays mapped. Returns `corrupt` if the bytes do not match their checksum; this is
+  // checked only here.
   [[nodiscard]] Result<void> view(std::uint32_t number, PackedMatrix& matrix) const;
-  // These three behave as the functions of PackedMap. After reread(), matrices must be viewed and so checked again.
+  // Same contract as the functions of PackedMap. After reread(), matrices must be viewed, and so checked, again.
   [[nodiscard]] bool is_in_huge_pages() const;
   [[nodiscard]] bool reread() const;
   void lock() const;
-  // Asks the system to begin reading the matrix.
+  // Asks the system to read ahead the matrix.
   void fetch_ahead(std::uint32_t number) const;
 
  private:
@@ -73,21 +74,21 @@ class PackedFile {
   std::shared_ptr<const PackedMap> map_;
 };
 
-// Writes to a temporary file next to the final one. The temporary file is removed unless the writer is finished.
+// Writes a temporary file next to the final one. The temporary file is removed if finish() is not called.
 class PackedFileWriter {
  public:
-  // Creates the writer. Its file never grows beyond max_bytes. Errors: `io`.
+  // Creates the writer, whose file is at most max_bytes large. Errors: `io`.
   static Result<std::unique_ptr<PackedFileWriter>> create(const std::string& path, const Sha256Digest& key, std::uint32_t num_matrices,
                                                           std::uint64_t max_bytes);
   ~PackedFileWriter();
   PackedFileWriter(const PackedFileWriter&) = delete;
   PackedFileWriter& operator=(const PackedFileWriter&) = delete;
 
-  // Writes a matrix. Each number is written once, in any order, on any thread. Errors: `io`, also if the disk is full; `too_large` beyond
-  // max_bytes.
+  // Writes a matrix. Each number must be written once; the order and the thread do not matter. Errors: `io`, also if the disk is full;
+  // `too_large` if the file would exceed max_bytes.
   Result<void> write(std::uint32_t number, const PackedMatrix& matrix);
-  // Completes the file, after all matrices are written, and opens it by its final name. If another process was faster, its file is opened.
-  // A damaged file of that name is replaced.
+  // Completes the file after all matrices were written, and opens it by its final name. If another process has completed the same file
+  // first, opens that file. Replaces a damaged file of this name.
   Result<PackedFile> finish();
 
  private:

@@ -1,5 +1,5 @@
 // Manages the folder in which packed weights are kept between starts. Called while a model is loaded. Several processes may share a folder:
-// a file appears complete, by renaming, and a process that has it open can still read it after it is removed.
+// complete files appear by renaming, and a process that has a file open can still read it after it was removed.
 #include "runtime/model/packed/packed_folder.h"
 
 #include <fcntl.h>
@@ -39,7 +39,8 @@ std::vector<FoundFile> files_of(const fs::path& folder, const char* extension) {
   return found;
 }
 
-// Removes a file that no process writes or uses. Removing an open file would not free its space.
+// Removes a file unless a process writes or uses it, because removing an open file would not free its space. Returns whether it was
+// removed.
 bool remove_unused(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (descriptor < 0) return false;
@@ -52,8 +53,8 @@ void remove_abandoned(const fs::path& folder) {
   for (const FoundFile& file : files_of(folder, ".tmp")) remove_unused(file.path);
 }
 
-// Removes unused files, the least recently used first. Returns the bytes of the files that stay, including unfinished files of other
-// processes.
+// Removes unused files, the least recently used first, until `wanted` more bytes fit into the budget. Returns the size of the files that
+// stay, including unfinished files of other processes.
 std::uint64_t make_room(const fs::path& folder, std::uint64_t wanted, std::uint64_t budget) {
   std::uint64_t sum = 0;
   for (const FoundFile& file : files_of(folder, ".tmp")) sum += file.bytes;

@@ -1,4 +1,4 @@
-// Maps a file of packed matrices. Called when such a file is opened to be shared.
+// Maps a file of packed matrices. Called when the weights of a file are shared between processes.
 #include "runtime/model/packed/packed_map.h"
 
 #include <fcntl.h>
@@ -19,9 +19,9 @@ namespace quire {
 namespace {
 
 constexpr std::uintptr_t kHugePageBytes = std::uintptr_t{2} << 20;
-constexpr std::uint64_t kFewBytes = std::uint64_t{8} << 20U;  // the page tables of so few bytes stay in the CPU's caches
+constexpr std::uint64_t kFewBytes = std::uint64_t{8} << 20U;  // up to this size, page tables stay in the CPU's caches
 
-// Resident bytes of a map.
+// Number of resident bytes of a map, and how many of them are in huge pages.
 struct Resident {
   std::uint64_t all = 0, huge = 0;
 };
@@ -34,7 +34,7 @@ std::uint64_t parse_size_field(std::string_view line, std::string_view key) {
   return kib << 10U;
 }
 
-// Sums what /proc/self/smaps lists for each part of the map.
+// Sums the sizes that /proc/self/smaps lists for the parts of the map.
 Resident resident_of(std::span<const std::uint8_t> map) {
   const auto begin = reinterpret_cast<std::uintptr_t>(map.data());
   std::ifstream file("/proc/self/smaps");
@@ -55,7 +55,7 @@ Resident resident_of(std::span<const std::uint8_t> map) {
 
 Result<std::shared_ptr<const PackedMap>> PackedMap::make(std::shared_ptr<const OwnedFile> file, std::uint64_t size) {
   const auto failed = [&] { return fail(ErrorCode::io, file->path(), "cannot be mapped: " + std::generic_category().message(errno)); };
-  // Reserves more than needed, so that the mapping can begin at a huge page.
+  // Reserves more address space than needed, so that the mapping can begin at a multiple of the huge page size.
   const std::size_t taken = size + kHugePageBytes;
   void* const reserved = ::mmap(nullptr, taken, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return failed();
@@ -70,7 +70,7 @@ Result<std::shared_ptr<const PackedMap>> PackedMap::make(std::shared_ptr<const O
   if (skipped > 0) ::munmap(first, skipped);
   const std::size_t used = (size + 4095) / 4096 * 4096;
   if (const std::size_t rest = taken - skipped - used; rest > 0) ::munmap(begin + used, rest);
-  // From now on, what is read from the disk comes in huge pages, if the file system supports them.
+  // From here on, the system reads the file into huge pages, if the file system supports them.
   ::madvise(begin, size, MADV_HUGEPAGE);
   return std::make_shared<const PackedMap>(std::move(file), std::span<const std::uint8_t>(begin, size));
 }
@@ -86,7 +86,7 @@ bool PackedMap::is_in_huge_pages() const {
 
 bool PackedMap::reread() const {
   if (bytes_.size() < 3 * kHugePageBytes) return false;
-  // The map drops all pages. The system's cache drops one huge page first, to see whether it comes back as a huge page.
+  // Drops all pages of the map. Then drops one huge page of the page cache, to test whether the system reads it again as a huge page.
   ::madvise(const_cast<std::uint8_t*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
   ::posix_fadvise(file_->descriptor(), kHugePageBytes, kHugePageBytes, POSIX_FADV_DONTNEED);
   static_cast<void>(*static_cast<const volatile std::uint8_t*>(bytes_.data() + kHugePageBytes));

@@ -1,5 +1,5 @@
-// Encodes and decodes the table in a file of packed weights. It is written when a model is packed and read at each later start. Nothing
-// that is read from the file is trusted.
+// Encodes and decodes the table in a file of packed weights. The table is written when a model is packed and read at each later start. All
+// values read from the file are checked.
 #include "runtime/model/packed/packed_table.h"
 
 #include <bit>
@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 
 constexpr std::uint32_t kMaxSide = 1U << 28U;
 
-// An entry of the table. The order of the inputs follows it, if there is one.
+// An entry of the table. If the matrix has an order of inputs, the order follows the entry.
 struct Record {
   std::uint32_t format = 0;
   std::uint32_t rows = 0;
@@ -39,7 +39,7 @@ void append(std::vector<std::byte>& to, std::span<const T> values) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// Kernels trust a shape, so it must be one that the packer makes.
+// Returns whether the packer can have made this shape. Kernels do not check shapes.
 bool is_sound(const Record& record, std::uint64_t data_end) {
   if (record.format > static_cast<std::uint32_t>(WeightFormat::q8)) return false;
   for (const std::uint32_t side : {record.rows, record.columns})

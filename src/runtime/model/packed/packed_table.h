@@ -11,12 +11,12 @@
 
 namespace quire {
 
-inline constexpr std::uint64_t kPackedAlignment = 4096;  // alignment of matrices; the first one comes after the header
+inline constexpr std::uint64_t kPackedAlignment = 4096;  // alignment of matrices; the first matrix comes after the header
 
-// XXH3 if this build has it; else the first half of a SHA-256.
+// XXH3 if this build has xxhash; else the first half of a SHA-256.
 using WeightDigest = Xxh128Digest;
 
-// All of a matrix except its bytes, and the position of these bytes.
+// The members of a matrix except its bytes, and the position of these bytes in the file.
 struct PackedEntry {
   PackedMatrix shape;  // without storage
   std::uint64_t offset = 0;
@@ -25,7 +25,7 @@ struct PackedEntry {
 };
 
 std::vector<std::byte> encode_table(const std::vector<PackedEntry>& entries);
-// Returns nothing unless the bytes are a table of `count` matrices that a packer can have made and that end before data_end.
+// Returns the entries; nullopt unless the bytes are a table of `count` valid matrices that end before data_end.
 std::optional<std::vector<PackedEntry>> decode_table(std::span<const std::byte> table, std::uint64_t count, std::uint64_t data_end);
 
 }  // namespace quire

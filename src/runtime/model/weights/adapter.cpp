@@ -1,5 +1,5 @@
 // Reads an adapter as PEFT writes it. Called on the thread that loads the adapter, while steps may run; the result is never changed. Every
-// value is checked: a broken adapter would end the requests that run with it one by one, far from its cause.
+// value is checked, because a broken adapter would otherwise fail later, in each request that uses it.
 #include "runtime/model/weights/adapter.h"
 
 #include <fmt/format.h>
@@ -26,20 +26,20 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = 1 << 20;
 
-// The two halves of the matrix that is added to one linear layer.
+// The two low-rank matrices of one linear layer.
 struct TensorPair {
   const SafetensorsTensor* a = nullptr;
   const SafetensorsTensor* b = nullptr;
 };
 
-// Outputs of a module of the file that belong to one product of the model.
+// Outputs of a module of the adapter file that belong to one product of the model.
 struct Outputs {
   LoraPair* out;
   std::uint32_t count;
-  std::uint32_t head_dim = 0;  // if not 0, rows of each head are stored in the order of rotating pairs, like the model's rows
+  std::uint32_t head_dim = 0;  // if not 0, the model's rows of a head are in the order of rotary pairs
 };
 
-// A module of the file: its inputs, and the products that its outputs belong to.
+// A module of the adapter file: the number of its inputs, and the products to which its outputs belong.
 struct LinearPart {
   std::uint32_t inputs;
   std::vector<Outputs> parts;
@@ -64,12 +64,14 @@ bool is_head(std::string_view module) {
   return module == "lm_head";
 }
 
-// If an embedding or the head is adapted, PEFT also writes the model's own matrix (save_embedding_layers). It is left out, as in vLLM.
+// Returns whether the tensor is a copy of the model's matrix, which PEFT writes for an adapted embedding or head (save_embedding_layers).
+// Such copies are ignored, as in vLLM.
 bool is_copy_of_base(std::string_view tensor) {
   return tensor.ends_with(".embed_tokens.base_layer.weight") || tensor.ends_with(".lm_head.base_layer.weight");
 }
 
-// Returns the target of row `row`. PEFT stores a head as two halves; the model's converter interleaves the rows of the halves.
+// Returns the model's row for row `row` of the adapter. PEFT stores a head as two halves; the model's converter interleaves the rows of the
+// halves.
 std::uint32_t transposed(std::uint32_t row, std::uint32_t head_dim) {
   if (head_dim == 0) return row;
   const std::uint32_t in_head = row % head_dim, half = head_dim / 2;
@@ -96,8 +98,8 @@ class AdapterReader {
     for (const SafetensorsTensor& tensor : file_.tensors()) {
       std::string_view name = tensor.name;
       if (is_copy_of_base(name)) continue;
-      // Prefixes of PEFT, of its model, of the decoder in a model with a head, and of the decoder (which may have a head) in a model with
-      // images.
+      // Removes the prefixes of PEFT, of PEFT's model, of the decoder in a model with a head, and of the decoder (also with a head) in a
+      // model with images.
       for (const std::string_view wrapper : {"base_model.", "model.", "model.", "text_model.", "language_model.", "model."})
         if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size());
       bool is_half = false;
@@ -148,7 +150,7 @@ class AdapterReader {
     return unsupported(pair.a->name, fmt::format("belongs to a part of a {} model that does not support adapters", model_.architecture));
   }
 
-  // The products of latent attention are stored in parts, so they take no adapters.
+  // The matrices of latent attention are stored in parts, so they cannot have adapters.
   template <class Is>
   static std::optional<LinearPart> attention_part(const LayerConfig& c, LayerAdapter& out, Is is) {
     using enum TensorRole;
@@ -165,7 +167,7 @@ class AdapterReader {
     return std::nullopt;
   }
 
-  // Convolutions are no linear layers, so they take no adapters.
+  // Convolutions are not linear layers, so they cannot have adapters.
   template <class Is>
   static std::optional<LinearPart> state_part(const LayerConfig& c, LayerAdapter& out, Is is) {
     using enum TensorRole;
@@ -189,13 +191,14 @@ class AdapterReader {
     return std::nullopt;
   }
 
-  // A product of an expert.
+  // Number of an expert, and one of its products.
   struct ExpertProduct {
     std::uint32_t number;
     LoraPair ExpertAdapter::* product;
   };
 
-  // Compares with the names of separate experts, however the model's file stores them: PEFT uses the names of the layers that it trained.
+  // Returns the expert product that a module names. Compares with the names of separate experts, even if the model's file stacks experts,
+  // because PEFT uses the names of the layers that it trained.
   [[nodiscard]] std::optional<ExpertProduct> expert_of(const std::string& module, std::uint32_t layer) const {
     const LayerConfig c = model_.layer(layer);
     if (c.num_experts == 0 || !has_gate(c.activation)) return std::nullopt;
@@ -220,7 +223,7 @@ class AdapterReader {
     return std::nullopt;
   }
 
-  // a [rank][inputs], b [outputs][rank]
+  // Reads a linear layer: a [rank][inputs], b [outputs][rank].
   Result<void> read_linear(const std::string& module, const TensorPair& pair, std::uint32_t inputs, std::span<const Outputs> parts) {
     std::uint32_t outputs = 0;
     for (const Outputs& part : parts) outputs += part.count;
@@ -246,7 +249,7 @@ class AdapterReader {
     return {};
   }
 
-  // a [rank][vocab_size], b [hidden_size][rank]
+  // Reads an embedding: a [rank][vocab_size], b [hidden_size][rank].
   Result<void> read_embedding(const std::string& module, const TensorPair& pair) {
     const std::uint32_t rank = config_.rank_of(module);
     if (Result<void> checked = check(*pair.a, rank, model_.vocab_size); !checked) return checked;
@@ -365,7 +368,7 @@ Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder, c
   auto digest = digest_of(*config, *file->file());
   if (!digest) return std::unexpected(std::move(digest.error()));
   adapter->digest = *std::move(digest);
-  // The bytes that were packed must be the bytes that were hashed.
+  // Ensures that the digest covers the same bytes that were packed.
   if (Result<void> same = file->file()->check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   return adapter;
 }

@@ -1,8 +1,9 @@
 #pragma once
-// LoRA adapters: a PEFT folder adds terms to the linear layers of a model. Rows with different adapters, or with none, share a batch.
+// LoRA adapters: a PEFT folder adds low-rank terms to the linear layers of a model. Rows with different adapters, or without an adapter,
+// share a batch.
 //
 // y += b (a x), with a [rank][inputs] and b [outputs][rank] times the adapter's scale. The sums are 32-bit floats in an order that depends
-// on the row alone. The result of a row therefore does not depend on other rows and their adapters.
+// only on the row, so the result of a row does not depend on other rows and their adapters.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,7 +17,7 @@
 
 namespace quire {
 
-// A pair of matrices of low rank. No rows: nothing is added.
+// The two low-rank matrices of a linear layer. No rows: the layer is not adapted.
 struct LoraPair {
   PackedMatrix a, b;
 
@@ -31,13 +32,13 @@ struct ExpertAdapter {
 struct LayerAdapter {
   LoraPair q, k, v, attn_output, gate, up, down;
   LoraPair state_input, state_rates, state_output;  // for a layer with a state
-  std::vector<ExpertAdapter> experts;               // [expert], the shared one last; empty: no expert is changed
+  std::vector<ExpertAdapter> experts;               // [expert], the shared expert last; empty: no expert is adapted
 };
 
 // Immutable; any thread may read it.
 struct Adapter {
   std::vector<LayerAdapter> layers;
-  std::vector<float> embedding_a;  // [vocab_size][rank]; empty: the embeddings are not changed
+  std::vector<float> embedding_a;  // [vocab_size][rank]; empty: the embeddings are not adapted
   PackedMatrix embedding_b;        // [hidden_size][rank], times the scale
   LoraPair head;
   std::uint32_t rank = 0;  // the largest rank of all pairs
@@ -47,13 +48,14 @@ struct Adapter {
 };
 
 // Reads an adapter for a model of this description from `config` (adapter_config.json) and `weights` (adapter_model.safetensors), without
-// its digest. Errors: `corrupt` (not what PEFT writes; NaN or Inf; half of a pair), `unsupported` (DoRA, biases, whole matrices, experts as
-// one parameter, another kind of adapter; a rank beyond `max_rank`), `invalid_argument` (for a model of another shape). Each error names
-// the field or tensor.
+// its digest. Each error names the field or tensor:
+// - `corrupt`: not a file that PEFT writes; NaN or Inf; one matrix of a pair is missing;
+// - `unsupported`: DoRA, biases, whole matrices, experts as one parameter, another kind of adapter; a rank above `max_rank`;
+// - `invalid_argument`: the adapter is for a model of another shape.
 Result<Adapter> read_adapter(std::string_view config, const SafetensorsFile& weights, const ModelConfig& model, std::uint32_t max_rank);
 
-// Reads an adapter from a folder with both files, with its digest. Reads and packs all of it on the calling thread. Further errors:
-// `not_found` (no such folder or file), `io`.
+// Reads an adapter from a folder with both files, including its digest. Reads and packs the whole adapter on the calling thread. Additional
+// errors: `not_found` (no such folder or file), `io`.
 Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder, const ModelConfig& model, std::uint32_t max_rank);
 
 }  // namespace quire

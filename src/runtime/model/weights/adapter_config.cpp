@@ -1,5 +1,5 @@
 // Reads adapter_config.json of a PEFT folder. Called on the thread that loads the adapter, while steps may run. The file is not trusted: a
-// field that would change what the adapter computes, and is not supported, is refused by name and never skipped.
+// field that changes the adapter's result and is not supported is an error that names the field.
 #include "runtime/model/weights/adapter_config.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ std::unexpected<Error> refuse(const JsonRef& field, const char* what) {
   return fail(ErrorCode::unsupported, field.path(), what, "use a plain LoRA adapter (pairs of low-rank matrices for linear layers)");
 }
 
-// Returns whether a value is switched on, or not empty.
+// Returns whether a value is true, or not empty.
 bool is_set(const boost::json::value& value) {
   if (const bool* flag = value.if_bool()) return *flag;
   if (const auto* array = value.if_array()) return !array->empty();
@@ -58,7 +58,8 @@ Result<void> check_kind(const JsonRef& config) {
   return {};
 }
 
-// PEFT takes a key as a regular expression for the end of a module's name. A plain name matches itself.
+// Returns whether the key is a plain name. PEFT uses keys as regular expressions for the end of a module's name; a plain name matches
+// itself.
 bool is_plain(std::string_view key) {
   return !key.empty() && std::ranges::all_of(key, [](char c) {
     return c == '_' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

@@ -1,4 +1,4 @@
-// Gemma3ImageProcessor scales an image to a square. A folder that also cuts further images out of it ("pan and scan") is refused.
+// Reads Gemma3ImageProcessor, which scales an image to a square. A folder that also crops parts of the image ("pan and scan") is refused.
 #include <fmt/format.h>
 
 #include <utility>
@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// The number of tokens in a file must be the number that the encoder gives.
+// Returns an error unless the file's number of image tokens is the number of embeddings of the encoder.
 Result<void> check_tokens(const JsonRef& json, const VisionConfig& vision) {
   JsonFields fields(json);
   const auto tokens = fields.get_or<std::uint32_t>("image_seq_length", vision.num_embeds());

@@ -1,4 +1,5 @@
-// Matrices are packed one by one, and most are no multiple of 2 MiB. Huge pages are therefore formed afterwards, across their borders.
+// Huge pages are formed after all matrices are packed, because most matrices are not a multiple of 2 MiB and a huge page may contain parts
+// of two matrices.
 #include "runtime/model/weights/huge_pages.h"
 
 #include <sys/mman.h>
@@ -13,7 +14,7 @@ namespace {
 constexpr std::uintptr_t kHugePageBytes = std::uintptr_t{2} << 20;
 constexpr std::size_t kLargestGap = 4096;  // largest gap between two ranges that count as one: an allocator's data between its blocks
 constexpr int kMadvCollapse = 25;          // MADV_COLLAPSE, which headers before Linux 6.1 do not define
-constexpr std::size_t kPagesPerCall = 32;  // huge pages per call; each call waits for all processors once
+constexpr std::size_t kPagesPerCall = 32;  // huge pages per call; each call interrupts all CPUs once
 
 bool are_huge_pages_enabled() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -26,7 +27,7 @@ bool collapse(std::uintptr_t first, std::size_t num_pages) {
   return madvise(reinterpret_cast<void*>(first), num_pages * kHugePageBytes, kMadvCollapse) == 0;
 }
 
-// Adjacent huge pages.
+// A range of adjacent huge pages.
 struct PageRange {
   std::uintptr_t first;
   std::size_t num_pages;
@@ -42,7 +43,7 @@ std::vector<PageRange> contiguous_ranges(const std::vector<std::uintptr_t>& page
   return runs;
 }
 
-// A call ends at the first page that cannot become huge. The other pages are then requested one by one.
+// Makes the pages huge. A call stops at the first page that cannot become huge; then the pages are requested one by one.
 void collapse(const PageRange& run) {
   if (collapse(run.first, run.num_pages) || run.num_pages == 1) return;
   for (std::size_t i = 0; i < run.num_pages; ++i) collapse(run.first + i * kHugePageBytes, 1);

@@ -1,4 +1,4 @@
-// Idefics3's processor cuts an image into tiles. The whole image comes after the tiles.
+// Reads Idefics3's image processor, which cuts an image into tiles, followed by the whole image as the last tile.
 #include <fmt/format.h>
 
 #include <algorithm>

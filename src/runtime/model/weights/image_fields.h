@@ -19,20 +19,20 @@ struct ImageProcessorFiles {
   std::optional<JsonRef> whole;  // processor_config.json, if there is one
 };
 
-// Reads means, deviations, the filter and the factor of pixels. If a key is missing, `info` stays as it is. Refuses steps that are switched
-// off.
+// Reads image_mean, image_std, resample and rescale_factor; a missing key leaves `info` unchanged. Refuses a processor that switches off
+// resizing, rescaling, normalization or RGB conversion.
 void read_pixel_fields(const JsonRef& json, JsonFields& fields, ImageInfo& info);
 
-// Returns an error for a value of a folder that contradicts its model, or is not implemented.
+// Returns an error for a value in the folder that contradicts the model, or is not implemented.
 std::unexpected<Error> refuse_image_key(const JsonRef& json, std::string_view key, std::string problem);
 
-// Idefics3ImageProcessor.
+// Reads Idefics3ImageProcessor.
 Result<ImageInfo> read_idefics3_info(const ImageProcessorFiles& files, const VisionConfig& vision);
-// LLaVA's processor: CLIPImageProcessor or SiglipImageProcessor.
+// Reads LLaVA's processor: CLIPImageProcessor or SiglipImageProcessor.
 Result<ImageInfo> read_llava_info(const ImageProcessorFiles& files, const VisionConfig& vision);
-// Gemma3ImageProcessor.
+// Reads Gemma3ImageProcessor.
 Result<ImageInfo> read_gemma3_info(const ImageProcessorFiles& files, const VisionConfig& vision);
-// Qwen2VLImageProcessor.
+// Reads Qwen2VLImageProcessor.
 Result<ImageInfo> read_qwen_info(const ImageProcessorFiles& files, const VisionConfig& vision);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 // Reads how a folder prepares images. Called once per model, when its headers are read; each family has a reader in a separate file.
-// Missing values take the defaults of the image processor. A switch that turns off a step that is done here is refused.
+// Missing values are the defaults of the image processor. A config that switches off one of the processing steps is refused.
 #include "runtime/model/weights/image_info.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ InfoReader reader_of(std::string_view processor) {
   return found->second;
 }
 
-// Returns nothing if there is no such file.
+// Returns the file's JSON; nullopt if the file does not exist.
 Result<std::optional<boost::json::value>> read_if_there(const fs::path& path) {
   auto json = read_json_file(path.string(), kPythonJson);
   if (json) return std::optional(*std::move(json));

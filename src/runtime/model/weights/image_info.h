@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Errors: `not_found` (no such file), `unsupported` (a processor with other steps), `corrupt`, naming file and key.
+// Reads the file. Errors, naming file and key: `not_found` (no such file), `unsupported` (the processor has other steps), `corrupt`.
 Result<ImageInfo> read_image_info(const std::string& folder, const VisionConfig& vision);
 
 }  // namespace quire

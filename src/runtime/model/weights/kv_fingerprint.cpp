@@ -11,7 +11,7 @@ const char* name_of(ActivationMode mode) {
   return mode == ActivationMode::int16 ? "int16" : mode == ActivationMode::int8 ? "int8" : mode == ActivationMode::bf16 ? "bf16" : "f32";
 }
 
-// The number of blocks does not matter.
+// Returns a description of the layout, without the number of blocks.
 std::string describe_layout(const KvLayout& layout) {
   std::string text = fmt::format("{} pages {}", quire::name_of(layout.dtype), fmt::join(layout.page_bytes, " "));
   for (const KvGroupLayout& group : layout.groups)
@@ -33,7 +33,7 @@ Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layo
   if (!of_files) return std::unexpected(of_files.error());
   std::string text = fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files),
                                  describe_layout(layout), name_of(arithmetic.activations), kNumericFamily, kDecoderRevision, naming);
-  // Without quantisation, the fingerprint stays what it was before `quantise` existed.
+  // Without quantisation, the fingerprint is the same as in versions before `quantise` was added.
   if (arithmetic.quantise != WeightQuantisation::none) text += fmt::format("quantised {}\n", static_cast<int>(arithmetic.quantise));
   return Sha256::of(std::as_bytes(std::span(text)));
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Identifies everything but the tokens that decides the bits of keys and values, for blocks that outlive the program.
+// Computes the fingerprint of KV blocks that outlive the program: a digest of everything except the tokens that determines the bits of keys
+// and values.
 #include <string_view>
 
 #include "base/digest.h"
@@ -10,14 +11,14 @@
 
 namespace quire {
 
-// How weights are stored, and the form of the activations that are multiplied with them.
+// Format of weights in memory, and format of the activations that are multiplied with them.
 struct KvArithmetic {
   ActivationMode activations = ActivationMode::int16;
   WeightQuantisation quantise = WeightQuantisation::none;
 };
 
 // Returns a digest of all bytes of the model's files (for safetensors folders: the weights and config.json), the memory layout of a block,
-// the arithmetic, and `naming`: how block hashes are computed. Reads the files. Errors: `io`.
+// the arithmetic, and `naming`, which describes how block hashes are computed. Reads the files. Errors: `io`.
 Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, const KvArithmetic& arithmetic,
                                     std::string_view naming);
 

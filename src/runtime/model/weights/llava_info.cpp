@@ -1,5 +1,5 @@
-// LLaVA's processor. For CLIP, it scales an image until the shorter side has the encoder's size, and cuts out the middle. For SigLIP, it
-// scales the image to a square. Called once per model, when its headers are read.
+// Reads LLaVA's image processor. For CLIP, it scales an image until the shorter side has the encoder's size, and crops the middle. For
+// SigLIP, it scales the image to a square. Called once per model, when its headers are read.
 #include <fmt/format.h>
 
 #include <array>
@@ -12,8 +12,8 @@
 namespace quire {
 namespace {
 
-// {"shortest_edge": 336}, {"height": 336, "width": 336}, or 336, which is the side of a square if `number_is_square`, else the shortest
-// edge.
+// A size in the config: {"shortest_edge": 336}, {"height": 336, "width": 336}, or the number 336. A number is the side of a square if
+// `number_is_square` is set, else the shortest edge.
 struct ImageSize {
   std::uint32_t shortest_edge = 0, height = 0, width = 0;
 };
@@ -32,7 +32,7 @@ ImageSize read_size(const JsonRef& json, const char* key, ImageSize usual, bool 
   return read;
 }
 
-// Both kinds of processor have several names.
+// Returns whether the folder has a CLIP processor; both kinds of processor have several names.
 bool is_clip_processor(JsonFields& fields, const JsonRef& json, bool usual) {
   const auto type = fields.get_or<std::string>("image_processor_type", fields.get_or<std::string>("feature_extractor_type", ""));
   if (type.empty()) return usual;
@@ -66,7 +66,7 @@ Result<void> read_sizes(const JsonRef& json, bool is_clip, JsonFields& fields, I
   return {};
 }
 
-// Values of processor_config.json must agree with the encoder. The encoder decides about missing values.
+// Checks that the values of processor_config.json agree with the encoder. Missing values are the encoder's.
 Result<void> check_processor(const JsonRef& json, const VisionConfig& vision) {
   JsonFields fields(json);
   const auto patch = fields.get_optional<std::uint32_t>("patch_size"),

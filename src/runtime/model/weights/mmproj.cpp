@@ -1,5 +1,5 @@
-// Reads the file with the encoder of images that belongs to a GGUF model. Called once, when a model's headers are read; any thread. A
-// further family needs a line in kMmprojFamilies, functions that translate its keys to a folder's (mmproj_keys.h), and names of tensors
+// Reads the file with the image encoder of a GGUF model. Called once, when a model's headers are read; any thread. To add a family, add a
+// line to kMmprojFamilies, functions that translate its keys to a folder's (mmproj_keys.h), and the names of its tensors
 // (mmproj_names.cpp).
 #include "runtime/model/weights/mmproj.h"
 
@@ -30,16 +30,16 @@ struct MmprojFamily {
   std::string_view projector;              // clip.projector_type
   std::string_view family;                 // architecture for find_vision_family()
   std::string_view decoder;                // general.architecture of the decoder's file
-  std::array<std::string_view, 2> tokens;  // tokens that embeddings replace: the first one that the vocabulary has
-  std::uint32_t default_shuffle;           // patches per side of an embedding's square, if the file does not say it
+  std::array<std::string_view, 2> tokens;  // tokens that embeddings replace: the first that is in the vocabulary
+  std::uint32_t default_shuffle;           // patches per side of an embedding's square, if the file has no key for it
   // Return the contents of config.json and preprocessor_config.json.
   Result<boost::json::object> (*config)(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
   Result<boost::json::object> (*processor)(const GgufFile& file, const VisionConfig& vision);
   Result<ImageInfo> (*read_info)(const ImageProcessorFiles& files, const VisionConfig& vision);
 };
 
-// Gemma 3 files leave out the vocabulary's last token, which embeddings replace in folders. The padding token takes its place, because no
-// prompt contains it either.
+// Files of Gemma 3 omit the vocabulary's last token, which embeddings replace in folders. The padding token is used instead, because no
+// prompt contains it.
 constexpr std::array kMmprojFamilies{
     MmprojFamily{"idefics3", "idefics3", "llama", {"<image>", "<image>"}, 2, siglip_config, siglip_processor, read_idefics3_info},
     MmprojFamily{"gemma3", "gemma3", "gemma3", {"<image_soft_token>", "<pad>"}, 4, siglip_config, siglip_processor, read_gemma3_info},
@@ -77,7 +77,7 @@ struct PlaceholderToken {
   std::string_view text;
 };
 
-// Returns the token that embeddings replace, as the decoder's vocabulary has it.
+// Returns the token of the decoder's vocabulary that embeddings replace.
 Result<PlaceholderToken> mmproj_token(const MmprojFamily& family, const GgufFile& decoder) {
   const auto tokens = decoder.get_array<std::string_view>("tokenizer.ggml.tokens");
   if (!tokens) return std::unexpected(tokens.error());
@@ -90,7 +90,7 @@ Result<PlaceholderToken> mmproj_token(const MmprojFamily& family, const GgufFile
       "use the mmproj file that belongs to the model");
 }
 
-// Readers of folders name a folder's file in errors. This puts the mmproj file in its place.
+// Returns the error with the mmproj file in place of a folder's file, which the readers of folders name.
 Error of_mmproj(Error error) {
   constexpr std::string_view kConfig = "config.json: ";
   if (error.field.starts_with(kConfig)) error.field.replace(0, kConfig.size(), fmt::format("{}: ", kMmprojFile));

@@ -1,7 +1,7 @@
 #pragma once
-// The vision encoder of a model with a GGUF decoder. It is a second file, with an encoder of images and a connector to the decoder's width,
-// as llama.cpp's converter writes it with --mmproj. Its keys and names are gguf-py's (`clip.*`, `v.*`, `mm.*`). They are translated to a
-// folder's keys and read by the folder's readers.
+// Reads the vision encoder of a model with a GGUF decoder. The encoder is a second file, which llama.cpp's converter writes with --mmproj:
+// an image encoder and a connector to the decoder's width. Its keys and names are gguf-py's (`clip.*`, `v.*`, `mm.*`). They are translated
+// to the keys of a Hugging Face folder, whose readers then read them.
 #include <string>
 #include <string_view>
 
@@ -17,12 +17,12 @@ struct Mmproj {
   ImageInfo pictures;
 };
 
-// `decoder` is the file that `config` was read from. Errors: `unsupported` (a projector or decoder that is not supported), `corrupt`,
-// naming the key.
+// Reads the file. `decoder` is the file of `config`. Errors, naming the key: `unsupported` (the projector or the decoder is not supported),
+// `corrupt`.
 Result<Mmproj> read_mmproj(const GgufFile& file, const GgufFile& decoder, const ModelConfig& config);
 
-// Returns the name that a folder has for a tensor of such a file; other names stay as they are. Some tensors are parts of a tensor in
-// Qwen's folders. They are named attn.q, attn.k and attn.v of a block, and patch_embed.0 and .1, one per frame.
+// Returns the name of a tensor of such a file in a Hugging Face folder; other names are returned unchanged. Some tensors are parts of one
+// tensor in Qwen's folders. These parts are named attn.q, attn.k and attn.v of a block, and patch_embed.0 and .1, one per frame.
 std::string folder_name_of(const GgufTensor& tensor, const VisionConfig& vision);
 
 }  // namespace quire

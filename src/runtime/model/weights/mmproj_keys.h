@@ -15,7 +15,7 @@
 
 namespace quire {
 
-// Reads several keys, and keeps the first error.
+// Reads keys of an mmproj file and keeps the first error.
 class ClipKeys {
  public:
   explicit ClipKeys(const GgufFile& file) : file_(file) {}
@@ -47,8 +47,8 @@ class ClipKeys {
   std::optional<Error> error_;
 };
 
-// `default_shuffle`: patches per side of a square, if the file does not say it. Errors: keys that are missing or of another type. The
-// folder's readers check the values.
+// Return the contents of config.json or preprocessor_config.json. `default_shuffle`: patches per side of a square, if the file has no key
+// for it. Errors: a key is missing or has another type. The folder's readers check the values.
 Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
 Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
 Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);

@@ -1,4 +1,4 @@
-// Translates names of tensors in an mmproj file to the names in a folder.
+// Translates tensor names of an mmproj file to the names in a Hugging Face folder.
 #include <fmt/format.h>
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 using Renamed = std::pair<std::string_view, std::string_view>;
 
-// Applies the first entry that is a prefix of the name.
+// Replaces the prefix of the name with the first matching entry of the list; nullopt if no entry matches.
 std::optional<std::string> renamed(std::string_view name, std::span<const Renamed> list) {
   for (const auto& [from, to] : list)
     if (name.starts_with(from)) return fmt::format("{}{}", to, name.substr(from.size()));
@@ -55,7 +55,8 @@ std::optional<std::string> siglip_name(std::string_view name, std::string_view t
   return part ? std::optional(fmt::format("{}encoder.layers.{}.{}", tower, block->layer, *part)) : std::nullopt;
 }
 
-// The converter cuts the matrix of queries, keys and values in three, and the convolution over frames into one for each frame.
+// Returns the name of a Qwen tensor. llama.cpp's converter splits the matrix of queries, keys and values into three, and the convolution
+// over frames into one matrix per frame.
 std::optional<std::string> qwen_name(std::string_view name, std::uint64_t outputs, const VisionConfig& vision) {
   constexpr std::array<Renamed, 5> kWhole{{{"v.patch_embd.weight.1", "patch_embed.1.weight"},
                                            {"v.patch_embd.weight", "patch_embed.0.weight"},
@@ -74,7 +75,7 @@ std::optional<std::string> qwen_name(std::string_view name, std::uint64_t output
   if (!block) return std::nullopt;
   auto part = renamed(block->part, kOfLayer);
   if (!part && (block->part.starts_with("ffn_up.") || block->part.starts_with("ffn_down."))) {
-    // Files of 2024 and early 2025 call the first product `down`.
+    // Files of 2024 and early 2025 name the first product `down`.
     const bool is_same = vision.intermediate_size == vision.hidden_size;
     const bool is_first = is_same ? block->part.starts_with("ffn_up.") : outputs == vision.intermediate_size;
     const std::string_view product = vision.is_gated ? (is_first ? "up_proj" : "down_proj") : (is_first ? "fc1" : "fc2");

@@ -11,8 +11,8 @@
 namespace quire {
 namespace {
 
-// The inner width of layers is taken from their tensors: files of Qwen2-VL store another number, and older ones call the first product
-// `down`.
+// Returns the inner width of layers from their tensors, because files of Qwen2-VL store another number and older files name the first
+// product `down`.
 std::uint32_t inner_size(const GgufFile& file, std::uint64_t hidden_size) {
   const GgufTensor* const product = file.find_tensor("v.blk.0.ffn_up.weight");
   if (product == nullptr) return 0;
@@ -20,11 +20,11 @@ std::uint32_t inner_size(const GgufFile& file, std::uint64_t hidden_size) {
 }
 
 struct QwenKeys {
-  std::uint32_t hidden_size, whole_each;  // every whole_each-th layer attends to all patches
+  std::uint32_t hidden_size, whole_each;  // every whole_each-th layer has attention over all patches
   boost::json::object vision;             // keys that both families have
 };
 
-// The encoder's norms have transformers' epsilon, whatever the file says.
+// Reads the keys that both families have. The epsilon of the norms is transformers' and not the file's.
 Result<QwenKeys> qwen_keys(const GgufFile& file, std::uint32_t default_shuffle) {
   ClipKeys keys(file);
   QwenKeys out;
@@ -69,7 +69,7 @@ Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConf
   return boost::json::object{{"vision_config", std::move(vision)}};
 }
 
-// Missing values are llama.cpp's: from 8 to 4,096 embeddings.
+// Returns the contents of preprocessor_config.json. Missing values are llama.cpp's defaults: 8 to 4,096 embeddings.
 Result<boost::json::object> qwen_processor(const GgufFile& file, const VisionConfig& vision) {
   ClipKeys keys(file);
   const std::uint64_t side = std::uint64_t{vision.patch_size} * vision.shuffle, square = side * side;

@@ -1,4 +1,4 @@
-// Translates the keys of the SigLIP towers of SmolVLM, Idefics3 and Gemma 3.
+// Translates the keys of the SigLIP encoders of SmolVLM, Idefics3 and Gemma 3.
 #include <cstdint>
 #include <utility>
 

@@ -1,6 +1,6 @@
 // The files of a model in either format: config, tensors by role, tokenizer, pooling. Opened on one thread, when a model is loaded or
-// inspected; immutable afterwards. Bytes of weights are copied by read() and never touched through the map: the map of a truncated file
-// would end the program.
+// inspected; immutable afterwards. Weights are copied by read() and never read through the map, because reading a truncated file through
+// its map would end the program.
 #include "runtime/model/weights/model_file.h"
 
 #include <fmt/format.h>
@@ -68,7 +68,7 @@ std::string decoder_prefix(const ModelConfig& config) {
   return name.substr(0, name.find('.') + 1);
 }
 
-// AutoModel saves the decoder alone. The names in such a folder have no such prefix.
+// Returns whether the folder's tensor names have no decoder prefix, as AutoModel writes them for a model without a head.
 bool is_headless(const SafetensorsFolder& folder, const ModelConfig& config) {
   const std::string embedding =
       hf_tensor_name(TensorRole::token_embedding, 0, 0, config.tensor_names).substr(decoder_prefix(config).size());
@@ -81,15 +81,16 @@ bool has_output(const SafetensorsFolder& folder) {
   });
 }
 
-// Expects names as rename_parts() leaves them.
+// Returns whether the tensor belongs to the vision encoder. Expects names as rename_parts() returns them.
 bool is_vision_tensor(const TensorView& view) {
   for (const char* part : {"vision_model.", "connector.", "vision_tower.", "multi_modal_projector.", "visual."})
     if (view.name.starts_with(part)) return true;
   return false;
 }
 
-// Renames the tensors of a model that also takes images. The text part gets the names of a text model, and the names of the vision part
-// begin with the part's name. Folders differ in where they put "model.", and transformers 5 leaves "vision_model." out of `tower`.
+// Renames the tensors of a model that also supports images. The tensors of the decoder get the names of a text model, and the names of the
+// vision encoder begin with the encoder's name. Folders have "model." at different positions, and transformers 5 omits "vision_model." from
+// `tower`.
 void rename_parts(std::vector<TensorView>& views, std::string_view tower) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kRenamed{
       {{"language_model.model.", "model."},
@@ -135,7 +136,7 @@ Result<ModelFile> ModelFile::open(const std::string& path, const std::string& mm
     file.config_ = std::move(*config);
     if (file.config_.is_tied_if_no_output) file.config_.tied_embeddings = !has_output(*folder);
     file.has_no_lm_head_ = is_headless(*folder, file.config_);
-    // The embedding replaces the missing output matrix, but no tokens are sampled from it.
+    // The embedding is used in place of the missing output matrix, but no tokens are sampled with it.
     file.is_missing_output_ = file.has_no_lm_head_ && !file.config_.tied_embeddings && !has_output(*folder);
     file.config_.tied_embeddings |= file.is_missing_output_;
     file.weights_ = std::move(*folder);
@@ -213,7 +214,7 @@ std::string ModelFile::model_name() const {
   return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
 }
 
-// A model without a tokenizer can still be run on token ids.
+// Returns the tokenizer. A model without a tokenizer can still run on token ids.
 Result<TokenizerSpec> ModelFile::tokenizer() const {
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) return tokenizer_from_gguf(*gguf);
   auto spec = tokenizer_from_hf(path_);
@@ -223,7 +224,7 @@ Result<TokenizerSpec> ModelFile::tokenizer() const {
   return none;
 }
 
-// If its images cannot be prepared, the model is served for text alone.
+// Reads how images are prepared. If this fails, the model is served for text only.
 void ModelFile::describe_images(ModelInfo& info) const {
   if (!config_.vision) return;
   auto pictures = mmproj_ ? Result<ImageInfo>(mmproj_images_) : read_image_info(path_, *config_.vision);
@@ -304,7 +305,7 @@ Result<Sha256Digest> ModelFile::digest() const {
   const auto add = [&all](const auto& values) { all.update(std::as_bytes(std::span(values))); };
   std::vector<std::string_view> configs;
   if (std::holds_alternative<SafetensorsFolder>(weights_)) configs = {"config.json"};
-  // The encoder's output for an image also depends on these files. The encoder in a GGUF file contains these values.
+  // The encoder's output for an image also depends on these files. A GGUF file of an encoder contains their values.
   if (config_.vision && !mmproj_) configs.insert(configs.end(), {"preprocessor_config.json", "processor_config.json"});
   for (const std::string_view name : configs) {
     const auto config = read_text_file((std::filesystem::path(path_) / name).string(), kMostConfigBytes);

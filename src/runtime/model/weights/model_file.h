@@ -1,5 +1,5 @@
 #pragma once
-// A model on disk, in either of the two formats.
+// The files of a model: a GGUF file or a Hugging Face folder.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@
 
 namespace quire {
 
-// A matrix, or a vector as one row of it. `data` lies in the memory map.
+// A matrix, or a vector as a matrix of one row. `data` is a part of the memory map.
 struct TensorView {
   std::string name;
   GgmlType type = GgmlType::f32;
@@ -30,34 +30,35 @@ struct TensorView {
   std::uint64_t rows = 1;
   std::uint64_t columns = 0;
   std::span<const std::byte> data;
-  // Set for a matrix that is stored in several tensors; `data` are then its codes. Null: `type` says everything.
+  // Set for a matrix that is stored in several tensors; then `data` has its codes. Null: `type` describes the whole matrix.
   std::shared_ptr<const QuantisedMatrix> quantised = {};
   std::uint64_t first_row = 0;  // first row in `quantised`
 };
 
-// Immutable after open. Views stay valid as long as this object. It holds maps of the files; TensorView::data points into them, and is only
+// Immutable after open(). Views are valid as long as this object. It maps the files; TensorView::data is a part of the map and must only be
 // read through read().
 class ModelFile {
  public:
-  // Opens a GGUF file or a Hugging Face folder; `mmproj` is EngineOptions::mmproj. Reads the headers only.
+  // Opens a GGUF file or a Hugging Face folder, reading only the headers. `mmproj` is EngineOptions::mmproj.
   static Result<ModelFile> open(const std::string& path, const std::string& mmproj = {});
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  // Errors: `unsupported` for an element type that cannot be read.
+  // Returns the decoder's tensors. Errors: `unsupported` if an element type cannot be read.
   [[nodiscard]] Result<std::vector<TensorView>> tensors() const;
   // Returns the tensors of the vision encoder, which tensors() leaves out.
   [[nodiscard]] Result<std::vector<TensorView>> vision_tensors() const;
   [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0) const;
-  // Returns everything but the weight_bytes of the loaded model, which are estimated from the types. `held` and all sizes are as if the
-  // model's matrices were quantised with `quantise`.
+  // Returns the description of the model, with an estimate of weight_bytes from the tensor types. `held` and all sizes are those after
+  // quantisation with `quantise`.
   [[nodiscard]] Result<ModelInfo> info(WeightQuantisation quantise = WeightQuantisation::none) const;
-  // Copies a part of a tensor's data. Returns `io` if its file has become too short: touching the map there would end the program.
+  // Copies a part of a tensor's data. Returns `io` if the file was truncated; reading the missing part through the map would end the
+  // program.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
-  // Returns a digest of all its bytes: the files of the weights, a folder's config.json and, with a vision encoder, the files that say how
+  // Returns a digest of the model's files: the weights, a folder's config.json and, with a vision encoder, the files that describe how
   // images are prepared. Reads these files.
   [[nodiscard]] Result<Sha256Digest> digest() const;
-  // Returns a text that changes whenever a file is written to, moved or replaced. It contains each file's path, size and times, and a
+  // Returns a text that changes whenever a file is written to, moved or replaced. The text contains each file's path, size and times, and a
   // digest of a folder's config.json.
   [[nodiscard]] std::string identity() const;
   // Returns `io` if a file has changed since it was opened.

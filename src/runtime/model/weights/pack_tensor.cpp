@@ -1,5 +1,6 @@
 // Converts rows of a file's tensors to the kernels' formats. Called while weights are loaded, one tensor per thread. Types and sizes were
-// checked before. The file is read and never touched through its map, which would end the program if the file were truncated meanwhile.
+// already checked. The file is read and not accessed through its map, because reading a truncated file through its map would end the
+// program.
 #include "runtime/model/weights/pack_tensor.h"
 
 #include <algorithm>
@@ -68,7 +69,7 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
   }
 }
 
-// The rows are read from the file together with their scales and zero points. In some formats, the codes of all other rows are read too.
+// Packs a quantised matrix. Reads the rows with their scales and zero points; in some formats, this reads the codes of all rows.
 Result<void> pack_quantised(const ModelFile& file, const TensorView& source, RowSelection selection, bool may_reorder,
                             PackedMatrix& matrix) {
   const auto read = [&file](std::span<const std::byte> part, std::span<std::byte> out) { return file.read(part, out); };
@@ -108,7 +109,7 @@ Result<void> pack_quantised(const ModelFile& file, const TensorView& source, Row
   return {};
 }
 
-// The rows of the file are the inputs.
+// Packs a transposed matrix: the rows of the file are the inputs.
 Result<void> pack_transposed(const ModelFile& file, const TensorView& source, RowSelection selection, PackedMatrix& matrix) {
   PackedMatrix whole;
   if (auto packed = pack_matrix(file, source, {}, false, whole); !packed) return packed;
@@ -143,7 +144,8 @@ Result<void> pack_taps(const ModelFile& file, const TensorView& source, std::uin
   return {};
 }
 
-// Calls body(row, its bytes). Several rows at a time are read from the file: its map would end the program if the file were truncated now.
+// Calls body(row, bytes of the row) for each row. Reads several rows at a time from the file; the map is not used, because reading a
+// truncated file through its map would end the program.
 template <class Body>
 Result<void> each_row(const ModelFile& file, const TensorView& source, Body body) {
   constexpr std::size_t kReadBytes = 256 << 10;

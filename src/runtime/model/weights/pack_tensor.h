@@ -9,24 +9,27 @@
 
 namespace quire {
 
-// The part of a source that is packed. Of a vector: every step-th element from `first` on, counted row by row or, if transposed, column by
-// column. Of a matrix: every step-th row or, if transposed, every step-th column, which becomes a row.
+// The part of a source tensor that is packed. For a vector: every step-th element from `first` on, counted row by row or, if transposed,
+// column by column. For a matrix: every step-th row or, if transposed, every step-th column, which becomes a row.
 struct RowSelection {
   std::uint32_t first = 0, step = 1;
   bool transposed = false;
-  // If more than one, columns are the inputs of a convolution, [inputs][taps] in the file. They become [taps][inputs], as floats. All
+  // If above 1, columns are the inputs of a convolution, [inputs][taps] in the file. They are packed as [taps][inputs], in floats. All
   // columns are packed, not transposed.
   std::uint32_t taps = 1;
 };
 
-// Returns whether the source has floats, in whole groups of 32 columns.
+// Returns whether the source has floats, and its columns are whole groups of 32.
 bool can_be_quantised(const TensorView& source);
 
-// Errors: `io` if the file has changed; `corrupt` if a quantised source has invalid scales or column groups.
+// Packs a vector. Errors: `io` if the file has changed; `corrupt` if a quantised source has invalid scales or column groups.
 Result<void> pack_vector(const ModelFile& file, const TensorView& source, RowSelection selection, std::vector<float>& vector);
-// `quantise` applies to sources of floats with whole groups of 32 columns, neither transposed nor of a convolution. NaN or Inf in such a
-// source is `corrupt`. Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`. Otherwise the
-// matrix becomes f32. A matrix that is transposed and quantised along its rows becomes f32, too.
+// Packs a matrix.
+// - `quantise` applies to sources of floats with whole groups of 32 columns, neither transposed nor of a convolution. NaN or Inf in such a
+//   source is `corrupt`.
+// - If columns are ordered by their groups, the matrix keeps this order (PackedMatrix::input_order) if `may_reorder`, and otherwise becomes
+//   f32.
+// - A matrix that is transposed and quantised along its rows also becomes f32.
 Result<void> pack_matrix(const ModelFile& file, const TensorView& source, RowSelection selection, bool may_reorder, PackedMatrix& matrix,
                          WeightQuantisation quantise = WeightQuantisation::none);
 

@@ -1,6 +1,6 @@
-// Reads how a model makes vectors of texts: sentence-transformers' modules.json and the files that it names, config.json, or keys of a GGUF
-// file. Called once per model, when its headers are read. Files may be missing or invalid. Then requests for vectors are refused with the
-// reason, and all others are served.
+// Reads how a model computes embeddings of texts: sentence-transformers' modules.json and the files that it names, config.json, or keys of
+// a GGUF file. Called once per model, when its headers are read. If files are invalid, pooling requests are refused with the reason, and
+// all other requests are served.
 #include "runtime/model/weights/pooling_info.h"
 
 #include <fmt/format.h>
@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// llama.cpp's enumeration.
+// Values of llama.cpp's enumeration.
 enum class GgufPooling : std::uint8_t { none, mean, cls, last, rank };
 
-// The prompt of Qwen3-Reranker, the only model family that judges a pair by one word.
+// Prompt of Qwen3-Reranker, the only supported family that scores a pair with one yes-or-no token.
 constexpr const char* kPairTemplate =
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the "
     "answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages "
@@ -48,7 +48,7 @@ std::optional<PoolingKind> pooling_kind_from_mode(std::string_view name) {
   return std::nullopt;
 }
 
-// Older files have a switch for each mode; newer files have a name.
+// Reads the pooling mode. Older files have a switch per mode; newer files have the name of the mode.
 void read_pooling_config(const fs::path& path, PoolingInfo& info) {
   const auto json = read_json_file(path.string(), kPythonJson);
   if (!json) {
@@ -70,7 +70,7 @@ void read_pooling_config(const fs::path& path, PoolingInfo& info) {
     info.unsupported = fmt::format("{} requires pooling {}, which is not implemented", path.string(), in_quotes(chosen));
 }
 
-// The type of each module is the name of a Python class.
+// Reads the modules. The type of each module is the name of a Python class.
 void read_modules(const fs::path& folder, PoolingInfo& info) {
   std::error_code ignored;
   const fs::path path = folder / "modules.json";
@@ -91,7 +91,7 @@ void read_modules(const fs::path& folder, PoolingInfo& info) {
   }
 }
 
-// Reads the keys under vLLM's names. Users of vLLM set them by hand (--hf-overrides).
+// Reads keys with vLLM's names, which users of vLLM set by hand (--hf-overrides).
 void read_overrides(const JsonRef& config, PoolingInfo& info) {
   info.is_matryoshka = config.get_or<bool>("is_matryoshka", false).value_or(false);
   if (const auto sizes = config.find("matryoshka_dimensions")) {

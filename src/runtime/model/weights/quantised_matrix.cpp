@@ -82,7 +82,7 @@ Result<QuantisedRows> QuantisedRows::open(const QuantisedMatrix& matrix, std::ui
   if (auto done = made.read_column_groups(read); !done) return std::unexpected(std::move(done.error()));
   made.format_ = unpacked_format_of(matrix, !made.column_groups_.empty(), may_reorder);
   if (made.format_ == UnpackedFormat::f32 || made.column_groups_.empty()) return made;
-  // All groups have equally many columns.
+  // All groups have the same number of columns.
   std::vector<std::uint64_t> next(matrix.num_groups());
   for (std::uint64_t group = 0; group < next.size(); ++group) next[group] = group * matrix.group;
   made.order_.resize(matrix.columns);
@@ -90,7 +90,7 @@ Result<QuantisedRows> QuantisedRows::open(const QuantisedMatrix& matrix, std::ui
   return made;
 }
 
-// If codes lie row by row, only the codes of these rows are read.
+// Reads the codes. If the file stores codes row by row, reads only the codes of the requested rows.
 Result<void> QuantisedRows::read_codes(std::uint64_t rows, const ReadTensor& read) {
   std::span<const std::byte> codes = matrix_.codes;
   if (matrix_.encoding != WeightEncoding::words_down && matrix_.encoding != WeightEncoding::words_across) {
@@ -129,7 +129,7 @@ Result<void> QuantisedRows::read_scales(std::uint64_t rows, const ReadTensor& re
   return {};
 }
 
-// Groups of columns that are in order anyway are dropped. -1 for all columns also means that they are in order.
+// Reads the group of each column. Drops the list if the columns are in the order of their groups, which -1 for all columns also means.
 Result<void> QuantisedRows::read_column_groups(const ReadTensor& read) {
   if (matrix_.column_groups.empty()) return {};
   std::vector<std::byte> bytes(matrix_.column_groups.size());
@@ -190,7 +190,7 @@ void QuantisedRows::codes_of(std::uint64_t row, std::span<std::uint8_t> codes) c
   const std::size_t count = codes.size();
   const std::uint64_t own = row - codes_first_;
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes_.data());
-  // Word i is at first + i * stride; its lowest bits come first.
+  // Unpacks words: word i is at first + i * stride, and its lowest bits come first.
   const auto unpack_words = [&](std::uint64_t first, std::uint64_t stride) {
     for (std::size_t k = 0; k < count; k += per_word, first += stride) {
       auto word = load<std::uint32_t>(codes_, first);

@@ -1,6 +1,6 @@
 #pragma once
-// A matrix that a Hugging Face folder stores quantised, in several tensors: integers (or floats of 8 or 4 bits), scales, zero points, and
-// sometimes the group of each column.
+// A quantised matrix of a Hugging Face folder, which is stored in several tensors: integers (or floats of 8 or 4 bits), scales, zero
+// points, and in some formats the group of each column.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class WeightEncoding : std::uint8_t {
   words_in_rows,  // int32 [rows][columns / per word], lowest bits first (compressed-tensors)
   bytes,          // int8 [rows][columns]
   fp8,            // e4m3 [rows][columns]
-  fp4,            // e2m1 [rows][columns / 2], the first column of two in the low half-byte
+  fp4,            // e2m1 [rows][columns / 2], the first of two columns in the low 4 bits
 };
 
 enum class ScaleType : std::uint8_t { f32, f16, bf16, e8m0, e4m3 };
@@ -35,7 +35,7 @@ enum class ZeroEncoding : std::uint8_t {
   bytes,          // int8 [row][group]
 };
 
-// w = (code - zero) * scale. All members come from the headers and are checked against one another; the data is not checked.
+// w = (code - zero) * scale. All members are read from the headers and checked for consistency; the data is not checked.
 struct QuantisedMatrix {
   std::string name;  // name of the module: "model.layers.0.self_attn.q_proj"
   WeightEncoding encoding = WeightEncoding::bytes;
@@ -48,8 +48,8 @@ struct QuantisedMatrix {
   bool scales_by_group = false;  // [group][row], else [row / block_rows][group]
   ZeroEncoding zero_encoding = ZeroEncoding::none;
   std::uint32_t zero_step = 0;   // added to each stored zero point
-  bool has_zero_points = false;  // zero points differ from the middle of the range, as far as the config says
-  bool is_reordered = false;     // columns lie in another order than their groups, as far as the headers say
+  bool has_zero_points = false;  // according to the config, zero points differ from the middle of the range
+  bool is_reordered = false;     // according to the headers, columns are not in the order of their groups
   std::span<const std::byte> codes, scales, zeros;
   std::span<const std::byte> scale_divisor;  // one f32 for all scales; empty: 1
   std::span<const std::byte> column_groups;  // int32 [columns]; empty: in order
@@ -62,29 +62,32 @@ struct QuantisedMatrix {
 // Returns "INT4", "INT8", "FP8" or "FP4".
 std::string type_name(const QuantisedMatrix& matrix);
 
-// Returns the format of its rows in memory. They become integers if the kernels can hold them exactly, with 16 or more columns per scale;
-// floats of 4 bits become half-bytes that stand for integers. Floats of 8 bits become bf16, and all others f32. Columns in another order
-// than their groups are put in order if `may_reorder`; otherwise the rows become f32.
+// Returns the format of the matrix's rows in memory:
+// - integers, if the kernels can represent the values exactly, with 16 or more columns per scale; floats of 4 bits become 4-bit codes of a
+//   table;
+// - bf16, for floats of 8 bits;
+// - f32, for all others.
+// Columns in another order than their groups are reordered if `may_reorder`; otherwise the rows become f32.
 UnpackedFormat unpacked_format_of(const QuantisedMatrix& matrix, bool is_reordered, bool may_reorder);
 
 // Copies a part of a tensor's data.
 using ReadTensor = std::function<Result<void>(std::span<const std::byte> part, std::span<std::byte> out)>;
 
-// Some rows of a matrix, read from the file with their scales and zero points. One thread.
+// Some rows of a quantised matrix, read from the file with their scales and zero points. Used by one thread.
 class QuantisedRows {
  public:
-  // Errors: errors of `read`; `corrupt`, naming the tensor, if a scale is NaN or infinite, or a column is in no group.
+  // Reads the rows. Errors: errors of `read`; `corrupt`, naming the tensor, if a scale is NaN or infinite, or a column is in no group.
   static Result<QuantisedRows> open(const QuantisedMatrix& matrix, std::uint64_t first_row, std::uint64_t rows, bool may_reorder,
                                     const ReadTensor& read);
 
   [[nodiscard]] UnpackedFormat format() const { return format_; }
-  // Returns the columns in the order in which rows list them; empty: in the file's order.
+  // Returns the order of the columns in the rows; empty: the file's order.
   [[nodiscard]] const std::vector<std::uint32_t>& order() const { return order_; }
 
-  // Returns the values of the codes of q4_table, plus 128.
+  // Returns the table of q4_table: the values of the codes, plus 128.
   [[nodiscard]] std::array<std::uint8_t, 16> table() const;
 
-  // These write row first_row + `row` in the format; calls for another format are broken invariants. Spans are as in Q4Row and Q8Row.
+  // q4() to f32() write row first_row + `row` in format(); calls for another format end the program. Spans are as in Q4Row and Q8Row.
   void q4(std::uint64_t row, const Q4Row& out) const;
   void q8(std::uint64_t row, const Q8Row& out) const;
   // Returns `corrupt` if a weight is NaN or infinite.
@@ -101,7 +104,7 @@ class QuantisedRows {
   [[nodiscard]] std::uint64_t group_of(std::uint64_t column) const {
     return column_groups_.empty() ? column / matrix_.group : column_groups_[column];
   }
-  // Writes the stored codes of a row, in the file's order of columns; signed codes plus 128.
+  // Writes the stored codes of a row, in the file's order of columns. Signed codes are increased by 128.
   void codes_of(std::uint64_t row, std::span<std::uint8_t> codes) const;
   void put_in_order(std::span<std::uint8_t> codes) const;
 

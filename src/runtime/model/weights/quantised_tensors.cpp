@@ -1,6 +1,6 @@
-// Finds the tensors that belong together, and checks their shapes. Called once when a model is inspected and once when it is loaded. Reads
-// headers, and the shapes that compressed-tensors stores as tensors. Names are those in AutoGPTQ, AutoAWQ and compressed-tensors, and in
-// transformers for fp8 and MXFP4.
+// Groups the tensors of each quantised matrix and checks their shapes. Called once when a model is inspected and once when it is loaded.
+// Reads headers, and the shapes that compressed-tensors stores as tensors. Names are as in AutoGPTQ, AutoAWQ and compressed-tensors, and as
+// in transformers for fp8 and MXFP4.
 #include "runtime/model/weights/quantised_tensors.h"
 
 #include <fmt/format.h>
@@ -121,7 +121,7 @@ class Assembler {
                 fmt::format("{} columns are not a multiple of the group size {}", matrix_.columns, group), kConfigRemedy);
   }
 
-  // GPTQ and AWQ: the scales of a group are adjacent, and the codes are in words of 32 bits.
+  // Reads GPTQ and AWQ: the scales of a group are adjacent, and the codes are in words of 32 bits.
   Result<void> words_by_columns() {
     const bool is_awq = scheme_.method == CheckpointMethod::awq;
     const auto codes = need("qweight"), scales = need("scales"), zeros = need("qzeros");
@@ -153,7 +153,7 @@ class Assembler {
     return is_awq ? Result<void>{} : take_column_groups("g_idx");
   }
 
-  // MXFP4 and NVFP4: two codes per byte, and scales of eight bits.
+  // Reads MXFP4 and NVFP4: two codes per byte, and 8-bit scales.
   Result<void> fp4_by_rows(const SafetensorsTensor& codes, const SafetensorsTensor& scales) {
     const std::vector<std::uint64_t>& shape = codes.shape;
     if (shape.size() != 2 || shape[1] > kMostColumns) return wrong_shape(codes, "two dimensions");
@@ -178,7 +178,7 @@ class Assembler {
     return check_described(true);
   }
 
-  // gpt-oss: the matrices of all experts one below another, [expert][rows][columns / 32][16], and their scales.
+  // Reads gpt-oss: the matrices of all experts in one tensor, [expert][rows][columns / 32][16], and their scales.
   Result<void> stacked_fp4() {
     const auto codes = need("blocks"), scales = need("scales");
     for (const auto* tensor : {&codes, &scales})
@@ -243,7 +243,8 @@ class Assembler {
     return {};
   }
 
-  // There is one scale for all rows, one per row, or [rows][groups]. fp8 may also have one per block of rows and columns (take_blocks).
+  // Reads scales: one for all rows, one per row, or [rows][groups]. fp8 may also have one scale per block of rows and columns
+  // (take_blocks).
   Result<void> group_by_scales(const SafetensorsTensor& scales) {
     if (auto taken = take_scales(scales); !taken) return taken;
     matrix_.group = matrix_.columns;
@@ -273,7 +274,7 @@ class Assembler {
     return {};
   }
 
-  // The weight has one byte per code.
+  // Reads matrices with one byte per code.
   Result<void> bytes_by_rows() {
     const auto codes = need("weight");
     if (!codes) return std::unexpected(codes.error());
@@ -298,7 +299,7 @@ class Assembler {
   [[nodiscard]] bool are_blocks(const SafetensorsTensor& scales) const {
     return scales.shape.size() == 2 && scales.shape[1] > 1 && scales.shape[0] < matrix_.rows;
   }
-  // Blocks of 128 by 128; the last ones may be smaller.
+  // Reads scales of blocks of 128 x 128 weights; the last blocks may be smaller.
   Result<void> take_blocks(const SafetensorsTensor& scales) {
     constexpr std::uint64_t kBlock = 128;
     if (auto taken = take_scales(scales); !taken) return taken;
@@ -307,7 +308,7 @@ class Assembler {
     return check_shape(scales, {(matrix_.rows + kBlock - 1) / kBlock, matrix_.num_groups()});
   }
 
-  // Compares the matrix with the groups that compressed-tensors describes.
+  // Returns an error unless compressed-tensors' config_groups describe the matrix.
   Result<void> check_described(bool is_float) const {
     if (scheme_.method != CheckpointMethod::compressed_tensors) return {};
     const bool has_zeros = matrix_.zero_encoding != ZeroEncoding::none;
@@ -330,7 +331,7 @@ class Assembler {
 constexpr std::array<std::string_view, 4> kByColumns{"qweight", "qzeros", "scales", "g_idx"};
 constexpr std::array<std::string_view, 7> kByRows{"weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale",
                                                   "weight_shape",  "weight_g_idx", "weight_scale_inv"};
-// Parts for activations, keys and values.
+// Names of tensors with scales of activations, keys and values, which are ignored.
 constexpr std::array<std::string_view, 9> kIgnoredTensors{
     "input_global_scale", "input_scale", "input_zero_point", "output_scale", "output_zero_point",
     "input_scale_ub",     "q_scale",     "k_scale",          "v_scale"};

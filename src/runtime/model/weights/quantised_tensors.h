@@ -1,5 +1,5 @@
 #pragma once
-// Returns the tensors of a Hugging Face folder as matrices and vectors. The tensors of a quantised matrix become one matrix.
+// Assembles the tensors of a Hugging Face folder to matrices and vectors. The tensors of a quantised matrix become one matrix.
 #include <span>
 #include <vector>
 
@@ -11,9 +11,9 @@
 namespace quire {
 
 // Returns every tensor, in any order. A quantised matrix has the name of its weight; the names of gpt-oss's experts end without ".weight".
-// Scales of activations, keys and values are left out, because these are served as they are. `read` reads shapes that are stored as
-// tensors. Errors: `corrupt` or `unsupported`, naming the tensor: it is missing, has another shape than the others, or is of a kind that
-// the scheme does not describe.
+// Scales of activations, keys and values are omitted, because activations, keys and values are not quantised with them. `read` reads shapes
+// that are stored as tensors. Errors, naming the tensor: `corrupt` or `unsupported` if the tensor is missing, contradicts the shape of
+// another tensor, or does not match the scheme.
 Result<std::vector<TensorView>> assemble_tensors(const CheckpointScheme& scheme, std::span<const SafetensorsTensor* const> tensors,
                                                  const ReadTensor& read);
 

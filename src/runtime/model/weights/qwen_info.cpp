@@ -1,4 +1,4 @@
-// Qwen2-VL's processor: images keep their aspect ratio, and are scaled to whole squares of merged patches.
+// Reads Qwen2-VL's image processor: images keep their aspect ratio, and are scaled to whole squares of merged patches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace quire {
 namespace {
 
-// Returns the number of embeddings of the largest image. It is the largest of three cases: an image with the most pixels; an image with the
-// fewest pixels, rounded up to whole squares; the longest possible image, one square high.
+// Returns the maximum number of embeddings of an image, the largest of three cases: an image with the most pixels; an image with the fewest
+// pixels, rounded up to whole squares; the longest possible image, one square high.
 std::uint32_t max_squares(const ImageInfo& info) {
   constexpr double kMostRatio = 200.0;
   const auto least = static_cast<double>(info.min_pixels), most = static_cast<double>(info.max_pixels);
@@ -21,7 +21,7 @@ std::uint32_t max_squares(const ImageInfo& info) {
                 std::sqrt(kMostRatio * most) / side + 1.0}));
 }
 
-// The numbers of pixels of the largest and the smallest image are two keys, or are in `size`.
+// Reads the largest and smallest number of pixels, from two keys or from `size`.
 void read_pixels(const JsonRef& json, JsonFields& fields, ImageInfo& info) {
   info.min_pixels = std::uint64_t{56} * 56;
   info.max_pixels = std::uint64_t{28} * 28 * 1280;

@@ -1,4 +1,4 @@
-// Collects the tensors of Qwen's encoders by name and shape.
+// Collects the tensors of Qwen's image encoders by name and shape.
 #include "runtime/model/weights/qwen_vision_weights.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-// Folders have queries, keys and values in one matrix. GGUF files have them in three.
+// Collects queries, keys and values. Folders store them as one matrix, GGUF files as three matrices.
 void collect_attention(TaskCollector& collector, const VisionConfig& c, const std::string& at, QwenVisionLayerWeights& layer) {
   const std::array parts{&layer.queries, &layer.keys, &layer.values};
   if (collector.has(at + "qkv.weight")) return collector.stacked(at + "qkv", c.hidden_size, c.hidden_size, parts);
@@ -21,7 +21,7 @@ void collect_attention(TaskCollector& collector, const VisionConfig& c, const st
     collector.linear(fmt::format("{}{}", at, "qkv"[i]), c.hidden_size, c.hidden_size, *parts[i]);
 }
 
-// GGUF files have one matrix for each frame.
+// Collects the patch embedding. GGUF files have one matrix for each frame.
 void collect_patches(TaskCollector& collector, const VisionConfig& c, std::vector<Linear>& out) {
   const std::string at = "visual.patch_embed.";
   out.resize(collector.has(at + "0.weight") ? c.frames : 1);

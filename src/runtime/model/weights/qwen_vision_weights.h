@@ -12,14 +12,14 @@
 
 namespace quire {
 
-// Norms without biases are RMS norms. Without a gate, `up` goes through the activation.
+// Weights of a layer. A norm without a bias is an RMS norm. Without a gate, the activation is applied to `up`.
 struct QwenVisionLayerWeights {
   LayerNormWeights attention_norm, mlp_norm;
   Linear queries, keys, values, output, gate, up, down;
 };
 
 struct QwenVisionWeights {
-  // One matrix for [colour][frame][row][column] of a patch, or one matrix per frame for [colour][row][column].
+  // One matrix for the values [colour][frame][row][column] of a patch, or one matrix per frame for [colour][row][column].
   std::vector<Linear> patches;
   std::vector<QwenVisionLayerWeights> layers;
   LayerNormWeights norm;           // before the squares of patches are merged

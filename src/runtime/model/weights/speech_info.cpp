@@ -1,4 +1,4 @@
-// Called once per model, when its headers are read.
+// Reads how Whisper's tokens are sampled. Called once per model, when its headers are read.
 #include "runtime/model/weights/speech_info.h"
 
 #include <filesystem>

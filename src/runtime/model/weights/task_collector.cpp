@@ -1,5 +1,5 @@
-// Takes each tensor that a decoder asks for, after a check of its shape and type, and refuses all remaining tensors. The file is not
-// trusted; its headers are checked here, before any of its data is read.
+// Takes each tensor that a decoder needs, after a check of its shape and type, and refuses all remaining tensors. The file is not trusted;
+// its headers are checked here, before its data is read.
 #include "runtime/model/weights/task_collector.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ void TaskCollector::matrix(TensorRole role, std::uint32_t layer, std::uint32_t r
   if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr, may_reorder});
 }
 
-// Changes the shape of a tensor that has the same number of values.
+// Changes the shape of a tensor if its number of values stays the same.
 void TaskCollector::flatten(const std::string& name, std::uint32_t rows, std::uint32_t columns) {
   const auto found = unused_.find(name);
   if (found == unused_.end() || found->second.rows * found->second.columns != std::uint64_t{rows} * columns) return;
@@ -74,7 +74,7 @@ void TaskCollector::stacked(TensorRole role, std::uint32_t layer, std::uint32_t 
   for (const StackedPart& part : parts) {
     TensorView own = *view;
     own.rows = part.rows;
-    // Quantised data may have another layout. Then `data` only says how much work the part is.
+    // For quantised data in another layout, `data` only gives the amount of work of the part.
     own.data = view->data.first(part.rows * row_size);
     view->data = view->data.subspan(own.data.size());
     view->first_row += part.rows;

@@ -1,6 +1,6 @@
 #pragma once
-// Collects which tensors of a file are needed, and where they go. This happens while a model is loaded, on one thread; then the tensors are
-// packed (weight_packing.h).
+// Collects which tensors of a file are needed, and the weights into which they are packed. Called while a model is loaded, on one thread,
+// before the tensors are packed (weight_packing.h).
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,10 +23,10 @@ struct StackedPart {
   PackedMatrix* matrix;
 };
 
-// Collects tasks of packing, and keeps the first error. In the end it refuses the tensors of the file that were not taken.
+// Collects packing tasks and keeps the first error. finish() returns an error if tensors of the file were not taken.
 class TaskCollector {
  public:
-  // `error_prefix` is the reader's name in errors about tensors that it has no use for; empty: a decoder of the file's architecture.
+  // `error_prefix`: name of the reader in errors about tensors that were not taken; empty: a decoder of the file's architecture.
   TaskCollector(const ModelFile& file, std::vector<TensorView> tensors, std::string error_prefix = {});
 
   void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out, std::uint32_t expert = 0,
@@ -34,16 +34,16 @@ class TaskCollector {
   void vector(TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(role, layer, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
   }
-  // Floats, which become [columns][rows].
+  // Takes a matrix of floats, which becomes [columns][rows].
   void table(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, std::vector<float>& out) {
     if (auto view = take(role, layer, 2, rows, columns))
       tasks_.push_back({std::move(*view), nullptr, &out, false, RowSelection{.transposed = true}});
   }
-  // By the name in the file.
+  // Takes a matrix by its name in the file.
   void matrix(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
     if (auto view = take(name, 2, rows, columns)) tasks_.push_back({std::move(*view), &out, nullptr});
   }
-  // The file has the matrix as [columns][rows].
+  // Takes a matrix that the file stores as [columns][rows].
   void transposed(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
     if (auto view = take(name, 2, columns, rows))
       tasks_.push_back({std::move(*view), &out, nullptr, false, RowSelection{.transposed = true}});
@@ -55,12 +55,12 @@ class TaskCollector {
     matrix(name + ".weight", rows, columns, out.matrix);
     if (has_bias) vector(name + ".bias", rows, out.bias);
   }
-  // For a convolution: the values of an output are adjacent, whatever their shape is.
+  // Takes the matrix of a convolution. The values of an output are adjacent in the file, in any shape.
   void convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out, bool has_bias = true);
-  // Like convolution(), with `taps` values per input, which become [taps][inputs].
+  // Like convolution(), but with `taps` values per input, which are packed as [taps][inputs].
   void taps(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, std::uint32_t taps, Linear& out);
   void floats(const std::string& name, std::uint32_t count, std::vector<float>& out);
-  // `count` floats, whatever their shape is.
+  // Takes `count` floats of any shape.
   void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out);
   void vector_if(bool present, TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (present) vector(role, layer, size, out);
@@ -70,17 +70,18 @@ class TaskCollector {
     matrix(role, layer, rows, columns, out.matrix, 0, true);
     vector_if(has_bias, bias_role, layer, rows, out.bias);
   }
-  // Several matrices that the file stores as one, one below another.
+  // Takes several matrices that the file stores as one, with their rows one after another.
   void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts, bool may_reorder = false);
-  // Several transposed matrices, one below another. The outputs of the matrices in parts[i] alternate in the columns of the i-th. A
-  // quantised matrix is not transposed, and the outputs alternate in its rows.
+  // Takes several transposed matrices that the file stores as one, one after another. The outputs of the matrices in parts[i] alternate in
+  // the columns of the i-th matrix of the file. A quantised matrix is not transposed: the outputs alternate in its rows.
   void transposed(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
                   std::span<const std::vector<PackedMatrix*>> parts);
-  // Vectors that the file stores as the rows of one matrix. In each row, the elements of several vectors may alternate.
+  // Takes vectors that the file stores as the rows of one matrix. In each row, the elements of several vectors may alternate.
   void stacked_vectors(TensorRole role, std::uint32_t layer, std::uint32_t size, std::span<const std::vector<std::vector<float>*>> parts);
-  // By the name in the file: matrices of `rows` rows each, with their biases.
+  // Takes matrices of `rows` rows each, with their biases, which the file stores as one matrix of this name.
   void stacked(const std::string& name, std::uint32_t rows, std::uint32_t columns, std::span<Linear* const> parts);
-  // For each head, num_transposed rows that are transposed, above num_plain rows that are not.
+  // Takes the matrices of heads, which the file stores as one: for each head, num_transposed rows for a transposed matrix, then num_plain
+  // rows for a plain matrix.
   void heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_transposed, std::uint32_t num_plain,
              std::span<PackedMatrix> transposed, std::span<PackedMatrix> plain);
   [[nodiscard]] bool has(const std::string& name) const { return unused_.contains(name); }
@@ -97,7 +98,7 @@ class TaskCollector {
 
   [[nodiscard]] bool is_draft_layer_tensor(std::string_view name) const;
 
-  // Calls body(slice, index) for equal parts of a matrix, one below another.
+  // Calls body(slice, index) for `count` equal parts of a matrix's rows.
   template <class Body>
   static void for_slices(const TensorView& view, std::size_t count, Body body) {
     const std::size_t bytes = view.data.size() / count;
@@ -110,7 +111,7 @@ class TaskCollector {
     }
   }
 
-  // Some files have tensors that are not used. Tied models may repeat the output matrix, and old exports contain the table of frequencies.
+  // Returns whether a tensor may remain unused. Tied models may repeat the output matrix, and old exports contain the table of frequencies.
   // Cross-encoders contain two rows of the output matrix, and some models contain the layers of a draft model.
   static bool is_optional_tensor(std::string_view name) {
     return name == "lm_head.weight" || name == "proj_out.weight" || name == "cls.output.weight" || name.starts_with("mtp.") ||
@@ -119,7 +120,7 @@ class TaskCollector {
 
   void flatten(const std::string& name, std::uint32_t rows, std::uint32_t columns);
 
-  // AutoGPTQ once wrote a bias of zeros next to every matrix.
+  // Returns whether the tensor is a bias of zeros, which older versions of AutoGPTQ wrote for every matrix.
   [[nodiscard]] bool is_bias_of_zero(const TensorView& view) const;
 
   void refuse_unused();

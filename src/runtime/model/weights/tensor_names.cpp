@@ -1,5 +1,6 @@
-// The table of roles and usual names of tensors. Called while a model's headers are read, on the thread that opens it; pure functions. A
-// name has one role within a file format: a family's names (config/families_*.cpp) must not reuse a name that has another meaning there.
+// The table of roles and usual names of tensors. Called while a model's headers are read, on the thread that opens the model; pure
+// functions. A name has one role within a file format: a family's names (config/families_*.cpp) must not use a name of this table for
+// another role.
 #include "runtime/model/weights/tensor_names.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
-// The names of a decoder's tensors by their role, in GGUF files and Hugging Face folders. Pure functions, called while a model's
-// headers are read. A tensor with another name is not found, and the error names the missing tensor.
+// The names of a decoder's tensors by their role, in GGUF files and Hugging Face folders. Pure functions, called while a model's headers
+// are read. If a tensor is not found under its name, the error names the missing tensor.
 #include <cstdint>
 #include <string>
 
@@ -59,7 +59,8 @@ constexpr std::uint32_t block_of(TensorRole role, std::uint32_t layer, const Mod
 }
 
 std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, const TensorNames* names = nullptr);
-// In folders, the factors of the rotation have no name: the result is empty. `expert` matters only if each expert has a separate matrix.
+// Returns the name in folders. The factors of RoPE have no name in folders: the result is empty. `expert` is used only if each expert has a
+// separate matrix.
 std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0, const TensorNames* names = nullptr);
 
 }  // namespace quire

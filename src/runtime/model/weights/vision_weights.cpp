@@ -1,5 +1,5 @@
-// Collects the tensors of the encoder of images by name and shape. Called while a model is loaded, on one thread. A tensor of the encoder
-// that is not taken is an error, unless images do not go through it.
+// Collects the tensors of the image encoder by name and shape. Called while a model is loaded, on one thread. A tensor of the encoder that
+// is not taken is an error, unless is_unused() returns true for the tensor.
 #include "runtime/model/weights/vision_weights.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ void collect_norm(TaskCollector& collector, const std::string& name, std::uint32
   collector.vector(name + ".bias", size, out.bias);
 }
 
-// Returns whether images do not go through a tensor: it belongs to a further layer, or to the head that makes one vector of an image.
+// Returns whether the tensor is not needed: it belongs to an unused layer, or to the head that computes one vector per image.
 bool is_unused(std::string_view name, const VisionConfig& c) {
   if (!name.starts_with(c.tower)) return false;
   name.remove_prefix(c.tower.size());
@@ -76,7 +76,7 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
   collector.convolution(tower + "embeddings.patch_embedding", c.hidden_size, c.patch_values(), out.patches, c.patch_bias);
   if (c.class_token) collector.vector(tower + "embeddings.class_embedding", c.hidden_size, out.class_token);
   collector.floats(tower + "embeddings.position_embedding.weight", c.num_rows() * c.hidden_size, out.positions);
-  // The files misspell the name, too.
+  // The name is misspelt in the files, too.
   if (c.pre_norm) collect_norm(collector, tower + "pre_layrnorm", c.hidden_size, out.pre_norm);
   out.layers.resize(c.num_layers);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {

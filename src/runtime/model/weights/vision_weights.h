@@ -36,10 +36,10 @@ struct VisionWeights {
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
-// Returns `unsupported`, naming the tensor, if one is quantised.
+// Returns `unsupported`, naming the tensor, if a tensor is quantised.
 Result<void> check_plain(const std::vector<TensorView>& tensors);
 
-// Loads the towers of SigLIP and CLIP and their connectors. Errors: as load_weights().
+// Loads an encoder of SigLIP or CLIP and its connector. Errors: as load_weights().
 Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool, const PackingOptions& options = {});
 
 }  // namespace quire

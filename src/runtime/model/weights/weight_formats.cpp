@@ -1,5 +1,5 @@
-// Predicts from a file's headers in which form its tensors will be in memory. Called when a model is inspected or loaded. It reads no
-// weights. It must agree with the packers, because the memory for a model is planned with it.
+// Predicts from a file's headers the formats of its tensors in memory. Called when a model is inspected or loaded; reads no weights. The
+// predictions must agree with the packers, because the memory for a model is planned with them.
 #include "runtime/model/weights/weight_formats.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,8 @@
 namespace quire {
 namespace {
 
-// Agrees with collect() in weights.cpp: experts and embeddings take their inputs in the given order.
+// Returns whether the matrix's columns may be reordered. Must agree with collect() in weights.cpp: experts and embeddings are not
+// reordered.
 bool may_reorder(const QuantisedMatrix& matrix) {
   return matrix.name.find(".experts.") == std::string::npos && !matrix.name.ends_with("embed_tokens");
 }
@@ -26,7 +27,7 @@ UnpackedFormat format_of(const TensorView& tensor) {
   return unpacked_format_of(*tensor.quantised, tensor.quantised->is_reordered, may_reorder(*tensor.quantised));
 }
 
-// For tensors that become q8: returns whether all codes are so close to the code of zero that the packer needs at most six bits.
+// Returns whether all codes of a tensor that becomes q8 fit into six bits.
 bool fits_six_bits(const TensorView& tensor) {
   if (tensor.quantised != nullptr) return tensor.quantised->bits == 4;
   switch (tensor.type) {
@@ -62,7 +63,8 @@ std::string_view form_of(const TensorView& tensor) {
   return "f32";
 }
 
-// Scales of 16 bits are usually exact in f16. Zero points in the middle of the range take no space; others are kept in f32.
+// Returns the estimated packed size of a quantised matrix. 16-bit scales are usually exact in f16. Zero points in the middle of the range
+// take no space; other zero points are stored as f32 minimums.
 std::uint64_t estimate_packed_bytes(const QuantisedMatrix& matrix, std::uint64_t values) {
   const bool wide = matrix.scale_type == ScaleType::f32;
   switch (unpacked_format_of(matrix, matrix.is_reordered, may_reorder(matrix))) {
@@ -98,7 +100,7 @@ void add_notes(const std::vector<TensorView>& tensors, const CheckpointScheme& s
         "experts or embeddings quantised with desc_act are stored as f32; a model quantised without desc_act is smaller and faster");
 }
 
-// Recognises the names of GGUF's stacks, and of folders' matrices of one expert or of all experts.
+// Returns whether the tensor is a matrix of one or all experts, by its name in GGUF files or folders.
 bool is_routed_expert(const TensorView& tensor) {
   return tensor.name.find("_exps.") != std::string::npos || tensor.name.find(".experts.") != std::string::npos;
 }
@@ -171,8 +173,8 @@ std::string describe_types(const std::vector<TensorView>& tensors) {
   return text;
 }
 
-// Decides by names, which are less precise than roles. A router is counted as quantised, but it is small. An encoder of images keeps its
-// floats.
+// Decides by names, which are less precise than roles. A router counts as quantised here, but it is small. Image encoders are not
+// quantised.
 std::vector<TensorView> with_quantisation(std::vector<TensorView> tensors, WeightQuantisation quantise) {
   const auto is_of_vocabulary = [](const TensorView& tensor) {
     return tensor.name.find("embed") != std::string::npos || tensor.name.find("embd") != std::string::npos ||

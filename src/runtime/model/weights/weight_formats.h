@@ -1,5 +1,5 @@
 #pragma once
-// Predicts from the headers of a file what its weights will be in memory.
+// Predicts from the headers of a file the formats and sizes of its weights in memory.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace quire {
 
-// Returns a text such as "Q4_1 210, F32 61", with the commonest type first.
+// Returns a description such as "Q4_1 210, F32 61", with the commonest type first.
 std::string describe_types(const std::vector<TensorView>& tensors);
 
-// Returns the packed size in bytes, if every scale of the type has its usual width.
+// Returns the packed size in bytes, assuming that every scale has the usual width of its type.
 std::uint64_t estimate_packed_bytes(const TensorView& tensor);
 
-// Returns the same tensors, with the types that their matrices will have.
+// Returns the same tensors, with the types of their matrices after quantisation.
 std::vector<TensorView> with_quantisation(std::vector<TensorView> tensors, WeightQuantisation quantise);
 
 // Fills in `held`, `weight_bytes`, `expert_bytes`, `quantisation` and `notes` of `info`.

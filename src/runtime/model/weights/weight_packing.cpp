@@ -1,5 +1,5 @@
-// Reads tensors and packs them, several at a time: tasks are independent and run on any thread in any order. Each source is read in pieces
-// and given back to the system, so that loading never holds a model twice.
+// Reads and packs tensors, several at a time: tasks are independent and run on any thread in any order. The memory of a source is released
+// piece by piece, so that loading never holds a model twice.
 #include "runtime/model/weights/weight_packing.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ struct NumberedTask {
   std::uint32_t number;
 };
 
-// Sorts the largest tasks first, so that no thread starts a large task when the others have finished.
+// Returns the tasks with the largest first, so that no thread begins a large task when the others have finished.
 std::vector<NumberedTask> in_order(const std::vector<PackTask>& tasks) {
   std::vector<NumberedTask> order;
   order.reserve(tasks.size());
@@ -49,7 +49,7 @@ std::uint64_t estimated_bytes(const std::vector<PackTask>& tasks) {
   return sum;
 }
 
-// Returns a digest of the files, of the parts that are taken from them, and of how they are packed.
+// Returns the key of the file of packed weights: a digest of the model's files, of the parts that are packed, and of how they are packed.
 Sha256Digest key_of(const ModelFile& file, const std::vector<PackTask>& tasks) {
   std::string text = fmt::format("packed 2\nkernels {}\nfiles {}\n", kNumericFamily, file.identity());
   for (const PackTask& task : tasks) {
@@ -61,7 +61,7 @@ Sha256Digest key_of(const ModelFile& file, const std::vector<PackTask>& tasks) {
   return Sha256::of(std::as_bytes(std::span(text)));
 }
 
-// The allocator keeps the memory of the packed copies, which are no longer used.
+// Returns the memory of freed packed copies to the system; the allocator would keep it.
 void trim_heap() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
@@ -168,8 +168,8 @@ class Packing {
     if (!mapped) note(mapped.error());
   }
 
-  // Weights that were just packed are also used from the file, in place of the copies that were written. Small pages cost more than memory:
-  // if the system has no huge pages for the file, matrices are copies.
+  // Uses weights from the cached file instead of the packed copies, also if this start has written the file. If the system has no huge
+  // pages for the file, matrices stay copies, because small pages make passes slower.
   void share(ThreadPool& pool) {
     if (has_written_) {
       map();
@@ -211,7 +211,7 @@ class Packing {
     note(taken.error());
   }
 
-  // Takes a matrix from the file: it points into the map, or is a copy.
+  // Takes a matrix from the cached file, as a view of the map or as a copy.
   Result<void> take(const NumberedTask& one) {
     if (!result_.file) return fail(ErrorCode::not_found, "weights_cache", "does not contain a file for this model", {});
     return is_mapped_ ? result_.file->view(one.number, *one.task->matrix) : result_.file->read(one.number, *one.task->matrix);
@@ -225,8 +225,9 @@ class Packing {
     gather_in_huge_pages(std::move(ranges), pool);
   }
 
-  // Processes that have the damaged file open can still use its intact matrices. A new file is made of the intact matrices and of the
-  // matrices that were packed again. If matrices are streamed, and so not in memory, the next start makes the new file.
+  // Replaces the damaged file by a file of its intact matrices and the matrices that were packed again. Other processes that have the
+  // damaged file open can still use its intact matrices. If matrices are streamed, and so not in memory, the next start writes the new
+  // file.
   void rewrite_damaged_file(ThreadPool& pool) {
     remove_packed(*options_.kept, result_.key);
     if (streams()) return;
@@ -257,7 +258,7 @@ class Packing {
 
   void note(const Error& error) { result_.notes.push_back(error.to_string()); }
 
-  // Serving continues without the file, unless experts must be read from it.
+  // Stops writing the file. Serving continues without the file, unless experts must be read from it.
   void abandon_packed_file(Error error) {
     has_stopped_writing_ = true;
     if (streams()) return fail_with(std::move(error));

@@ -1,5 +1,5 @@
 #pragma once
-// Packs tensors of a file for the kernels, or reads them as an earlier start has packed them.
+// Packs tensors of a file for the kernels, or reads them from the file that an earlier start has packed.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,32 +15,32 @@
 
 namespace quire {
 
-// A task for one tensor or a part of one; run by one thread.
+// Task of packing a tensor or a part of a tensor; run by one thread.
 struct PackTask {
   TensorView source;
   PackedMatrix* matrix = nullptr;  // either this or `vector` is set
   std::vector<float>* vector = nullptr;
-  bool may_reorder = false;  // its product puts inputs in the order of the matrix's columns
+  bool may_reorder = false;  // the product can reorder its inputs to the order of the matrix's columns
   RowSelection selection = {};
   WeightQuantisation quantise = WeightQuantisation::none;
   bool is_streamed = false;  // the matrix stays in the file of packed weights, without storage
 };
 
 struct PackingOptions {
-  const WeightsOptions* kept = nullptr;  // null, or without a folder: nothing is cached
+  const WeightsOptions* kept = nullptr;  // null, or without a folder: packed weights are not cached
   void (*progress)(double) = nullptr;    // 0 to 1, on the calling thread
 };
 
 struct PackedWeights {
   Sha256Digest key{};              // key of the file of packed weights
   std::optional<PackedFile> file;  // matrices have the numbers of their tasks, without counting tasks for vectors
-  std::vector<std::string> notes;  // options that could not be met
+  std::vector<std::string> notes;  // reasons why options had no effect
 };
 
-// Packs on the threads of the pool. Errors: a file changes meanwhile, or weights that must be streamed cannot be cached.
+// Packs all tasks on the threads of the pool. Errors: a file has changed; weights that must be streamed cannot be cached.
 Result<PackedWeights> pack_weights(const ModelFile& file, const std::vector<PackTask>& tasks, ThreadPool& pool,
                                    const PackingOptions& options);
-// Packs the matrix of that number again. Returns `io` if the model is no longer the one that `key` was made from.
+// Packs the matrix with this number again. Returns `io` if the model's files have changed since `key` was computed.
 Result<void> repack(const ModelFile& file, const std::vector<PackTask>& tasks, const Sha256Digest& key, std::uint32_t number,
                     PackedMatrix& matrix);
 

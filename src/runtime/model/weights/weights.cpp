@@ -1,5 +1,5 @@
-// Assigns the tensors of a model to weights. Called once, when a model is loaded. A tensor that is not asked for is an error: leaving it
-// out would change answers.
+// Assigns the tensors of a model to weights. Called once, when a model is loaded. A tensor that the decoder does not use is an error,
+// because ignoring it would change outputs.
 #include "runtime/model/weights/weights.h"
 
 #include <fmt/format.h>
@@ -14,14 +14,16 @@
 #include "runtime/model/weights/weight_packing.h"
 #include "runtime/model/weights/whisper_tensors.h"
 
-// A load has three parts: collect every tensor that the config asks for and check its shape and type; refuse the remaining tensors; pack
-// (weight_packing.h).
+// A load has three parts:
+// - collect every tensor that the config requires, and check its shape and type;
+// - refuse the remaining tensors;
+// - pack the tensors (weight_packing.h).
 
 namespace quire {
 namespace {
 
-// A head's part of kv_b has rows that make its keys, [key_dim][kv_rank], above rows that make its values. Queries are multiplied with the
-// transposed rows for keys. Newer GGUF files store both parts separately, and the part for keys is already transposed.
+// Collects latent attention. In kv_b, each head has rows for its keys, [key_dim][kv_rank], and then rows for its values. Queries are
+// multiplied with the transposed rows for keys. Newer GGUF files store both parts separately, with the part for keys already transposed.
 void collect_latents(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   const LatentShape& shape = c.latent;
   LatentWeights& latent = out.latent;
@@ -95,7 +97,7 @@ void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& col
   if (c.state.has_norm) collector.floats(TensorRole::state_norm, layer, norm_size, out.state_norm);
 }
 
-// Without gates, the file's `up` is the only product, and it is stored as `gate`.
+// Returns whether the feed-forward part has a gate. If not, the file's `up` is the only product, and it is stored as `gate`.
 bool is_gated(const LayerShape& shape) {
   return has_gate(shape.activation);
 }
@@ -234,7 +236,7 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, WhisperTensors& whi
   return collector.finish();
 }
 
-// Matrices that read one input in the same order share one list, so that the input is put in order once.
+// Lets matrices with the same input and the same order of columns share one list, so that the input is reordered once.
 void share_orders(DecoderWeights& weights) {
   const auto share = [](std::initializer_list<PackedMatrix*> matrices) {
     for (PackedMatrix* matrix : matrices)
@@ -248,7 +250,7 @@ void share_orders(DecoderWeights& weights) {
   }
 }
 
-// Adds the offset once to the weights, so that no pass adds it.
+// Adds the offset to the norm weights once, so that passes need not add it.
 void add_to_norms(float offset, DecoderWeights& weights) {
   const auto add = [offset](std::vector<float>& norm) {
     for (float& weight : norm) weight += offset;
@@ -259,13 +261,13 @@ void add_to_norms(float offset, DecoderWeights& weights) {
       add(*norm);
 }
 
-// A layer without a feed-forward part prepares the input of the next layer, with that layer's norm.
+// Sets the norms of layers without a feed-forward part: such a layer prepares the input of the next layer with the next layer's norm.
 void share_norms(const ModelConfig& config, DecoderWeights& weights) {
   for (std::uint32_t i = 0; i + 1 < weights.layers.size(); ++i)
     if (!config.layer(i).has_feed_forward) weights.layers[i].ffn_norm = weights.layers[i + 1].attn_norm;
 }
 
-// Sinks that are NaN or infinite would corrupt every answer.
+// Returns an error if a sink is NaN or infinite, because it would corrupt every output.
 Result<void> check_sinks(const ModelFile& file, const DecoderWeights& weights) {
   for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer)
     for (const float sink : weights.layers[layer].sinks)
@@ -287,8 +289,8 @@ void mark_streamed(DecoderWeights& weights, std::vector<PackTask>& tasks) {
   for (PackTask& task : tasks) task.is_streamed = task.matrix != nullptr && routed.contains(task.matrix);
 }
 
-// Routers are not quantised: they choose the experts of a row, often by small differences. The vocabulary's matrices become q8_0: every row
-// uses them, and they decide at the end.
+// Sets the quantisation of each task. Routers are not quantised, because small differences decide which experts they choose. The embedding
+// and the output matrix become q8_0, because every row uses them.
 void mark_quantised(DecoderWeights& weights, WeightQuantisation quantise, std::vector<PackTask>& tasks) {
   if (quantise == WeightQuantisation::none) return;
   std::unordered_map<const PackedMatrix*, WeightQuantisation> wanted;
@@ -305,7 +307,7 @@ void mark_quantised(DecoderWeights& weights, WeightQuantisation quantise, std::v
     if (const auto found = wanted.find(task.matrix); task.matrix != nullptr && found != wanted.end()) task.quantise = found->second;
 }
 
-// Packs a matrix again from the model. The model is opened again, because this is hardly ever needed.
+// Returns a function that packs a matrix again from the model. It opens the model again, because this is rarely needed.
 RepackFn repacking(const std::string& path, const Sha256Digest& key, WeightQuantisation quantise) {
   return [path, key, quantise](std::uint32_t number, PackedMatrix& matrix) -> Result<void> {
     const auto file = ModelFile::open(path);

@@ -1,6 +1,6 @@
 #pragma once
-// The weights of a decoder, in the kernels' formats. Loaded once, on one thread that shares the packing with others, and never changed:
-// passes read them on all threads of the pool. Sizes follow the model's config, which was checked before.
+// The weights of a decoder, in the kernels' formats. Loaded once, by a thread that packs them on the pool, and never changed: passes read
+// them on all threads of the pool. Sizes follow from the model's config, which was already checked.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -27,23 +27,23 @@ struct ExpertWeights {
   std::vector<float> gate_bias, up_bias, down_bias;
 };
 
-// Weights of latent attention (model_config.h). k_up[head]: from the head's query to latents, [kv_rank][key_dim]. v_up[head]: from latents
-// to the head's values, [value_dim][kv_rank].
+// Weights of latent attention (model_config.h). k_up[head], [kv_rank][key_dim], maps the head's query to latents. v_up[head],
+// [value_dim][kv_rank], maps latents to the head's values.
 struct LatentWeights {
-  // If q_a has no rows, queries are made from the stream (LayerWeights::q), else from the output of q_a.
+  // If q_a has no rows, queries are products of the stream (LayerWeights::q); else of the output of q_a.
   PackedMatrix q_a, kv_a;
   std::vector<float> q_a_norm, kv_a_norm;
   std::vector<PackedMatrix> k_up, v_up;
 };
 
-// Weights of cross attention. Keys and values are made from the rows of an encoder's output.
+// Weights of cross attention. Keys and values are products of an encoder's output rows.
 struct CrossWeights {
   std::vector<float> norm;
   Linear q, k, v, output;
 };
 
-// Norms, biases and sinks that the model does not have are empty. Norms with biases (LayerShape::layer_norms) store them after the weights.
-// Matrices that a file stores as one (fused q, k and v, or gate and up) are packed separately.
+// Norms, biases and sinks that the model does not have are empty. In norms with biases (LayerShape::layer_norms), the biases follow the
+// weights. Matrices that a file stores as one (fused q, k and v, or gate and up) are packed separately.
 struct LayerWeights {
   std::vector<float> attn_norm;
   Linear q, k, v, attn_output;
@@ -58,7 +58,7 @@ struct LayerWeights {
   std::vector<float> choice_bias;      // [num_experts]
   PackedMatrix shared_weight;          // one row, if there is a shared expert with a weight per token
   std::vector<ExpertWeights> experts;  // with the shared expert last, if there is one
-  std::uint32_t num_routed = 0;        // number of experts without the shared one
+  std::uint32_t num_routed = 0;        // number of experts without the shared expert
   std::vector<float> ffn_post_norm;
   // Weights of a layer with a state.
   Linear state_input, state_output;
@@ -67,14 +67,15 @@ struct LayerWeights {
   std::vector<float> step_bias, state_decay, state_skip;  // [head]; state_decay is the factor of the step, below 0
   std::vector<float> state_norm;
   PackedMatrix state_rates;  // [2 * heads][hidden_size], for a gated delta rule
-  // Gates of a gated delta rule, if the file stores them separately; state_input is then in the convolution's order. Otherwise no rows.
+  // Gates of a gated delta rule, if the file stores them separately; then state_input is in the convolution's order. Otherwise the matrix
+  // has no rows.
   PackedMatrix state_gate;
   CrossWeights cross;
 
   [[nodiscard]] const std::vector<float>& norm_after_attention() const { return cross.norm.empty() ? ffn_norm : cross.norm; }
 };
 
-// The convolutions are [hidden_size][taps][inputs]: the inputs of a tap are adjacent.
+// Weights of an encoder. Convolutions are [hidden_size][taps][inputs]: the inputs of a tap are adjacent.
 struct EncoderWeights {
   Linear first_conv, second_conv;
   std::vector<float> positions;  // [num_positions][hidden_size]
@@ -82,11 +83,11 @@ struct EncoderWeights {
   std::vector<float> output_norm;
 };
 
-// Experts that have matrices without storage, and the file that stores them.
+// Experts whose matrices have no storage, and the file that contains these matrices.
 struct StreamedExperts {
   PackedFile file;
   std::vector<std::vector<StoredExpert>> experts;  // [layer][expert], as in ExpertStore
-  std::uint64_t bytes = 0;                         // memory for them
+  std::uint64_t bytes = 0;                         // memory for the experts
   RepackFn repack;
 };
 
@@ -98,22 +99,21 @@ struct DecoderWeights {
   std::vector<float> positions;  // [context_length][hidden_size], if positions are learned
   EncoderWeights encoder;
   std::vector<float> rope_factors;          // divisors of the frequencies; empty: no factors
-  std::vector<float> rope_long_factors;     // used instead if more than the original context is served; empty: no factors
-  std::optional<StreamedExperts> streamed;  // its matrices belong to `layers`; moving the weights does not move them
+  std::vector<float> rope_long_factors;     // used instead of rope_factors if more than the original context is served
+  std::optional<StreamedExperts> streamed;  // refers to matrices in `layers`, whose addresses stay the same when the weights are moved
   std::vector<std::string> notes;           // about the cache of packed weights
 
   [[nodiscard]] const PackedMatrix& lm_head() const { return output.rows == 0 ? embedding : output; }
-  // Returns the bytes without the streamed experts.
+  // Returns the size in bytes without the streamed experts.
   [[nodiscard]] std::uint64_t bytes() const;
-  // Returns the bytes of memory for the streamed experts.
+  // Returns the size in bytes of the memory for the streamed experts.
   [[nodiscard]] std::uint64_t streamed_bytes() const;
-  // Returns whether some products need their inputs in another order (PackedMatrix::input_order).
+  // Returns whether some products need reordered inputs (PackedMatrix::input_order).
   [[nodiscard]] bool are_reordered() const;
 };
 
-// Packs every tensor, several at a time, and gives each source page back to the system once it is read. Errors: `corrupt` (a tensor is
-// missing or of the wrong shape), `unsupported` (its type, or a tensor that no part of the decoder uses: leaving it out would change the
-// answers).
+// Packs every tensor, several at a time, and releases each source page once it is read. Errors: `corrupt` (a tensor is missing or has the
+// wrong shape), `unsupported` (a tensor's type, or a tensor that the decoder does not use: ignoring it would change outputs).
 Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, const PackingOptions& options = {});
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Called by the loader, once. Only models with an encoder have such tensors.
+// Collects Whisper's tensors. The loader calls it once, for models with an encoder.
 #include "runtime/model/weights/whisper_tensors.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
-// The tensors of a Whisper folder (WhisperForConditionalGeneration). They are collected by their names, and converted to the form that
-// passes read.
+// Collects the tensors of a Whisper folder (WhisperForConditionalGeneration) by their names, and converts them to the form that passes
+// read.
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace quire {
 
-// Must stay in place from collect() to finish(), because tensors are packed into it in between.
+// The object must not be moved between collect() and finish(), because tensors are packed into it.
 class WhisperTensors {
  public:
   void collect(const ModelConfig& config, TaskCollector& collector, DecoderWeights& out);
-  // Called when all tensors have been packed.
+  // Appends the biases of norms to their weights. Called when all tensors have been packed.
   void finish();
 
  private:

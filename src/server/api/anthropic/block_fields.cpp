@@ -1,5 +1,5 @@
-// Finds unknown fields in the parts of a /v1/messages body. Runs before the parts are read, on the server's thread or in the job pool. It
-// must know each field that messages_request.cpp reads from a part.
+// Finds unknown fields in the turns, content blocks and tools of a /v1/messages body. Runs before these parts are read, on the server's
+// thread or in the job pool. Its lists must contain each field that messages_request.cpp reads from a part.
 #include "server/api/anthropic/block_fields.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ struct BlockFields {
 constexpr BlockFields kBlocks[] = {
     {"text", kText}, {"tool_use", kToolUse}, {"tool_result", kToolResult}, {"thinking", kThinking}, {"redacted_thinking", kRedacted}};
 
-// Checks one body. Keeps the first error.
+// Checks one body and stores the first error.
 class UnknownFields {
  public:
   UnknownFields(bool is_beta, std::vector<std::string>& ignored) : is_beta_(is_beta), ignored_(&ignored) {}
@@ -55,7 +55,7 @@ class UnknownFields {
 
   bool is_beta_;
   std::vector<std::string>* ignored_;
-  std::set<std::string> names_;  // in `ignored_` already
+  std::set<std::string> names_;  // names that `ignored_` already has
   std::optional<Error> error_;
 };
 
@@ -88,7 +88,7 @@ void UnknownFields::in_blocks(json::value* blocks, const std::string& path) {
   });
 }
 
-// Tools of other types are left out as a whole.
+// Checks only custom tools. Tools of other types are ignored as a whole.
 void UnknownFields::in_tool(json::object& tool, const std::string& path) {
   const json::value* type = tool.if_contains("type");
   if (type == nullptr || type->is_null() || *type == "custom") in_object(tool, path, kTool);

@@ -1,6 +1,5 @@
 // Removes parts of a conversation before it is read, as the client requests (context_management). Runs where the body is read, on the
-// server's thread or in the job pool. An edit may remove only what its rule names. If the token count that an edit depends on is not
-// available, the request fails.
+// server's thread or in the job pool. If an edit depends on the number of tokens and counting fails, the request fails.
 #include "server/api/anthropic/context_edits.h"
 
 #include <fmt/format.h>
@@ -21,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 31;
 constexpr std::size_t kMaxEdits = 16;
-// Replaces a cleared result. Agents write the same text when they clear results themselves.
+// Replaces a cleared result. Agents that clear results themselves write the same text.
 constexpr std::string_view kCleared = "[Old tool result content cleared]";
 
 std::string_view text_in(const json::object& object, std::string_view name) {
@@ -29,8 +28,8 @@ std::string_view text_in(const json::object& object, std::string_view name) {
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
 }
 
-// An amount: {"type": "input_tokens", "value": 5}. read_amount() returns nullopt if the field is missing or not an object. It reports
-// errors to the reader; `types` are the valid types.
+// Reads an amount: {"type": "input_tokens", "value": 5}. Returns nullopt if the field is missing or not an object. Reports errors to the
+// reader; `types` are the valid types.
 struct Amount {
   std::string type;
   std::uint64_t value = 0;
@@ -101,7 +100,7 @@ bool has_role(const json::value& message, std::string_view role) {
   return text_in(message.get_object(), "role") == role;
 }
 
-// Returns whether a message begins a turn: the user wrote it, and it did not come together with tool results.
+// Returns whether the message begins a turn: its role is user, and no tool result precedes it.
 bool begins_turn(const json::array& messages, std::size_t index) {
   return has_role(messages[index], "user") && (index == 0 || !has_role(messages[index - 1], "tool"));
 }
@@ -109,7 +108,7 @@ bool begins_turn(const json::array& messages, std::size_t index) {
 void clear_thinking(const ClearThinking& edit, json::array& messages) {
   if (!edit.keep) return;
   std::uint64_t num_turns = 0;
-  bool is_counted = false;  // the current turn is counted
+  bool is_counted = false;  // whether num_turns includes the current turn
   for (std::size_t i = messages.size(); i-- > 0;) {
     if (begins_turn(messages, i)) is_counted = false;
     json::object& message = messages[i].get_object();
@@ -119,13 +118,13 @@ void clear_thinking(const ClearThinking& edit, json::array& messages) {
   }
 }
 
-// The parts of the messages that belong to one tool call.
+// The function and the result of one tool call.
 struct ResultOfCall {
   json::object* function = nullptr;
   json::value* result = nullptr;
 };
 
-// Returns the calls that have a result, in order.
+// Returns all tool calls that have a result, in order.
 std::vector<ResultOfCall> tool_uses(json::array& messages) {
   std::vector<ResultOfCall> uses;
   std::map<std::string_view, json::object*> functions;
@@ -144,7 +143,7 @@ bool is_among(const std::vector<std::string>& names, const json::object& functio
   return std::ranges::find(names, text_in(function, "name")) != names.end();
 }
 
-// Clears the results of all calls that may be cleared, except the last `keep`.
+// Clears the results of all calls except the last `keep` and the calls of tools in `excluded`.
 void clear_old_uses(const ClearToolUses& edit, json::array& messages) {
   std::vector<ResultOfCall> uses = tool_uses(messages);
   std::erase_if(uses, [&](const ResultOfCall& use) { return is_among(edit.excluded, *use.function); });
@@ -159,7 +158,7 @@ void clear_old_uses(const ClearToolUses& edit, json::array& messages) {
 Result<void> clear_tool_uses(const ClearToolUses& edit, json::object& chat, const CountChat& count) {
   std::size_t before = 0;
   json::array& messages = messages_of(chat);
-  // Every token has at least one byte, so a short conversation need not be counted.
+  // Every token has at least one byte, so the tokens of a short conversation are not counted.
   const bool may_begin = edit.counts_tools ? tool_uses(messages).size() > edit.trigger : json::serialize(chat).size() > edit.trigger;
   if (!may_begin) return {};
   if (!edit.counts_tools || edit.clear_at_least > 0) {

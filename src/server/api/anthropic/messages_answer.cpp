@@ -1,5 +1,5 @@
-// Writes answers for Anthropic's clients, on the server's thread, from the same parts as chat answers. Events keep Anthropic's order: a
-// message begins once, blocks are opened and closed one after another, and nothing follows message_stop.
+// Writes answers in Anthropic's format, on the server's thread, from the same parts as chat answers. Events have Anthropic's order: one
+// message_start, then the content blocks one after another, and message_stop last.
 #include "server/api/anthropic/messages_answer.h"
 
 #include <fmt/format.h>
@@ -46,8 +46,7 @@ std::string messages_error_body(const std::string& message, unsigned status) {
   });
 }
 
-// Reports cached prompt tokens separately from the other prompt tokens. cache_creation is null, because cache writes have no separate
-// price.
+// Writes cached prompt tokens separately from the other prompt tokens. cache_creation is null, because cache writes have no separate price.
 void write_usage(JsonWriter& json, const Usage& usage) {
   json.begin_object("usage").field("input_tokens", usage.prompt_tokens - usage.cached_tokens).field("cache_creation", nullptr);
   json.field("cache_creation_input_tokens", 0).field("cache_read_input_tokens", usage.cached_tokens);
@@ -56,7 +55,7 @@ void write_usage(JsonWriter& json, const Usage& usage) {
   json.end_object();
 }
 
-// `end`: null before the answer has ended.
+// `end` is null before the answer has ended.
 void write_stop(JsonWriter& json, const AnswerEnd* end) {
   using Text = std::optional<std::string_view>;
   json.field("stop_reason", end == nullptr ? Text() : stop_reason_name(end->reason, end->cause, end->calls_tools));
@@ -142,12 +141,12 @@ void MessageWriter::add(std::string& events, const AnswerPart& part) {
     case AnswerPart::Kind::call_end:
       return close(events);
     case AnswerPart::Kind::call_broken:
-      // A stream cannot take the call back; its text follows.
+      // A stream cannot retract a call that was already sent; its text follows as a text block.
       close(events);
       if (!is_stream_) blocks_.pop_back();
       return;
     case AnswerPart::Kind::call_truncated:
-      // A stream keeps the text as it came; a whole answer must contain a JSON object.
+      // A stream leaves the text as it was sent. In a whole answer, the input must be a JSON object.
       close(events);
       if (!is_stream_) blocks_.back().text = complete_object(blocks_.back().text, UnterminatedString::dropped).value_or("{}");
       return;

@@ -13,10 +13,11 @@
 
 namespace quire {
 
-// Returns how a message ended: "end_turn", "max_tokens", "stop_sequence" or "tool_use".
+// Returns the stop_reason: "end_turn", "max_tokens", "stop_sequence" or "tool_use".
 [[nodiscard]] std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, bool calls_tools);
 
-// Returns why the prompt does not begin like the prompt of the earlier answer: an object with `cache_miss_reason`, or null.
+// Returns the JSON of `diagnostics`: an object with `cache_miss_reason` if the prompt does not begin like the prompt of the compared
+// answer, else null.
 [[nodiscard]] std::string diagnostics_json(const PromptComparison* compared);
 
 // Converts an error from OpenAI's format to Anthropic's: {"type": "error", "error": {"type", "message"}}. Returns other responses
@@ -33,7 +34,7 @@ class MessageWriter final : public SingleAnswerWriter {
   void end(std::string& events, const AnswerEnd& end) override;
   void fail(std::string& events, const Error& error) override;
   [[nodiscard]] std::string whole() const override { return whole_; }
-  // Sets the JSON of `diagnostics`, which every answer contains from then on.
+  // Sets the JSON of `diagnostics`, which every answer contains after this call.
   void set_diagnostics(std::string diagnostics) { diagnostics_ = std::move(diagnostics); }
 
  private:
@@ -44,7 +45,7 @@ class MessageWriter final : public SingleAnswerWriter {
     std::string id, name, text;
   };
   [[nodiscard]] std::string content() const;
-  // `end`: null before the answer has ended.
+  // `end` is null before the answer has ended.
   void write_message(JsonWriter& json, const AnswerEnd* end, const Usage& usage) const;
   void open(std::string& events, Kind kind, Block block);
   void close(std::string& events);

@@ -1,6 +1,6 @@
-// Translates Anthropic's body into a chat request, which is then read like any other: one reader, one set of bounds, one path to the
-// engine. Runs where the body is read, on the server's thread or in the job pool. Errors must name what the client sent, so everything that
-// is translated is checked here and not later.
+// Translates Anthropic's body into a chat request. The chat request is then read like a body of /v1/chat/completions, so both APIs have the
+// same reader, limits and path to the engine. Runs where the body is read, on the server's thread or in the job pool. Everything that is
+// translated is checked here, because errors must name the fields that the client sent.
 #include "server/api/anthropic/messages_request.h"
 
 #include <fmt/format.h>
@@ -55,7 +55,7 @@ Result<void> append_block_text(json::string& out, const json::value& block, cons
   return {};
 }
 
-// Returns a string as it is, or text blocks joined by line feeds like the parts of a chat message.
+// Returns a string unchanged, or joins text blocks with line feeds like the parts of a chat message.
 Result<json::string> joined_text(const json::value& content, const std::string& field) {
   if (content.is_string()) return content.get_string();
   if (!content.is_array()) return std::unexpected(wrong_block(field, "must be a string or an array of blocks, not " + describe(content)));
@@ -67,7 +67,7 @@ Result<json::string> joined_text(const json::value& content, const std::string& 
   return out;
 }
 
-// Converts a {"type": "tool_result"} block, which is a separate message in a chat.
+// Converts a {"type": "tool_result"} block to a chat message, because a chat has a separate message for each tool result.
 Result<json::object> tool_message(const json::object& block, const std::string& field) {
   const std::string_view id = text_at(block, "tool_use_id");
   if (id.empty()) return std::unexpected(wrong_block(field + ".tool_use_id", "must be the id of a tool_use block"));
@@ -80,7 +80,7 @@ Result<json::object> tool_message(const json::object& block, const std::string& 
   return json::object{{"role", "tool"}, {"tool_call_id", id}, {"content", *std::move(text)}};
 }
 
-// A user message: text or, with images, parts.
+// The content of a user message: text or, with images, a list of parts.
 struct UserContent {
   json::string text;
   json::array parts;
@@ -95,7 +95,7 @@ struct UserContent {
   }
 };
 
-// Adds {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "..."}}, or an image with a URL as its source.
+// Adds an image: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "..."}}, or a source with a URL.
 void UserContent::add_image(const json::object& block, const std::string& field) {
   flush();
   const json::value* source = block.if_contains("source");
@@ -115,7 +115,7 @@ json::value UserContent::content() {
   return std::move(parts);
 }
 
-// Tool results go before the user's text: templates expect them directly after the calls.
+// Adds tool results before the user's text, because templates expect results directly after the calls.
 Result<void> add_user_blocks(const json::array& blocks, const std::string& field, json::array& out) {
   UserContent user;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -140,7 +140,7 @@ Result<json::object> call_of_block(const json::object& block, const std::string&
   const std::string_view id = text_at(block, "id"), name = text_at(block, "name");
   if (id.empty() || name.empty()) return std::unexpected(wrong_block(field, "must have an id and a name"));
   const json::value* input = block.if_contains("input");
-  // A string is the incomplete input of a call that was cut off in a stream.
+  // A string is accepted because it is the incomplete input of a call that was cut off in a stream.
   if (input == nullptr || !(input->is_object() || input->is_string()))
     return std::unexpected(wrong_block(field + ".input", "must be an object"));
   return json::object{{"id", id}, {"type", "function"}, {"function", json::object{{"name", name}, {"arguments", *input}}}};
@@ -177,9 +177,9 @@ Result<void> add_assistant_blocks(const json::array& blocks, const std::string& 
   return {};
 }
 
-// Adds a system message from within a conversation (a beta of Anthropic's); the client's program writes it. Most templates accept a system
-// prompt only at the beginning. The text is therefore appended to the user message before it, between the tags that the same clients use
-// without the beta.
+// Adds a system message that follows other messages (a beta of Anthropic's). The client program writes such messages. Most templates accept
+// a system prompt only at the beginning. The text is therefore appended to the previous user message, between the tags that the same
+// clients use without the beta.
 Result<void> add_system_turn(const json::value& content, const std::string& field, json::array& out) {
   const auto text = joined_text(content, field);
   if (!text) return std::unexpected(text.error());
@@ -215,7 +215,8 @@ Result<void> add_turn(const json::value& turn, std::size_t index, json::array& o
   return role == "user" ? add_user_blocks(blocks, at + ".content", out) : add_assistant_blocks(blocks, at + ".content", out);
 }
 
-// The first block of Claude Code's system prompt is a billing header. It differs in each request and is not meant for a model.
+// The first block of Claude Code's system prompt is a billing header. It is removed because it differs in each request and is not meant for
+// the model.
 constexpr std::string_view kBilling = "x-anthropic-billing-header:";
 
 void drop_billing(ObjectReader& reader, json::value& system) {
@@ -249,7 +250,7 @@ Result<json::object> function_of(const json::value& tool, std::size_t index) {
   const json::object& fields = tool.get_object();
   const json::value* type = fields.if_contains("type");
   if (type != nullptr && !type->is_null() && *type != "custom") {
-    // Tools that Anthropic runs, or that its models know without a schema, are left out when the chat is read.
+    // Accepts Anthropic's server tools, and tools that its models know without a schema. Both are dropped when the chat is read.
     if (foreign_type(tool).empty() || nearest_name(foreign_type(tool), {"custom"}))
       return std::unexpected(wrong_block(at + ".type", "is " + describe(*type), R"(did you mean "custom"?)"));
     return json::object{{"type", *type}};
@@ -294,7 +295,7 @@ void read_which_tool(ObjectReader& reader, const MessagesCall& call, std::vector
                   "use the type auto, any, none, or tool with a name");
 }
 
-// The budget is only a hint: reasoning counts toward max_tokens, and all of it is returned.
+// Reads `thinking`. Ignores budget_tokens and display: max_tokens limits reasoning and text together, and all reasoning is returned.
 void read_thinking(ObjectReader& reader, std::vector<std::string>& ignored, json::object& chat) {
   json::value* thinking = reader.find("thinking");
   if (thinking == nullptr) return;
@@ -311,7 +312,7 @@ void read_thinking(ObjectReader& reader, std::vector<std::string>& ignored, json
     reader.reject("thinking", "has a missing or unknown type", R"(send {"type": "enabled"} or {"type": "disabled"})");
 }
 
-// Reads {"type": "json_schema", "schema": {...}}.
+// Reads an output format: {"type": "json_schema", "schema": {...}}.
 void read_form(ObjectReader& reader, std::string_view field, const json::value& form, json::object& chat) {
   const json::value* schema = form.is_object() ? form.get_object().if_contains("schema") : nullptr;
   if (schema == nullptr || text_at(form.get_object(), "type") != "json_schema")
@@ -346,7 +347,7 @@ void read_stops(ObjectReader& reader, json::object& chat) {
   chat.emplace("stop", std::move(*stops));
 }
 
-// Reads metadata.user_id, which agents send as the name of a session.
+// Reads metadata.user_id, in which agents send the name of a session.
 void read_metadata(ObjectReader& reader, json::object& chat) {
   const json::value* metadata = reader.find("metadata");
   if (metadata == nullptr) return;
@@ -355,8 +356,8 @@ void read_metadata(ObjectReader& reader, json::object& chat) {
   if (user.empty() || metadata->get_object().size() > 1) reader.leave_out("metadata");
 }
 
-// Returns diagnostics.previous_message_id: the client asks why its prompt could not use the cache like that message. Empty: the field is
-// null. nullopt: there are no diagnostics.
+// Reads diagnostics.previous_message_id. The client asks why its prompt could not use the cached prompt of that message. Returns an empty
+// string if the field is null, and nullopt if the body has no diagnostics.
 std::optional<std::string> read_diagnostics(ObjectReader& reader, const MessagesCall& call, std::vector<std::string>& ignored) {
   json::value* diagnostics = reader.find("diagnostics");
   if (diagnostics == nullptr) return std::nullopt;
@@ -381,7 +382,8 @@ constexpr FieldName kMessagesFieldNames[] = {
 
 }  // namespace
 
-// Words the error as Anthropic's API does. Claude Code and other clients read the numbers, and then compact or request a shorter answer.
+// Writes context overflows with the wording of Anthropic's API, because Claude Code and other clients parse the numbers and then compact
+// the conversation or request a shorter answer. In other errors, only renames the fields.
 Error with_messages_field_names(Error error) {
   const auto overflow = overflow_of(error);
   if (!overflow) return rename_fields(kMessagesFieldNames, std::move(error));
@@ -393,7 +395,7 @@ Error with_messages_field_names(Error error) {
                     overflow->prompt_tokens, overflow->answer_tokens, overflow->max_model_len),
         kRemedy};
   }
-  // Every answer needs one token of the context.
+  // The maximum is one less than the context length, because every answer needs at least one token.
   return {ErrorCode::invalid_argument, "",
           fmt::format("prompt is too long: {} tokens > {} maximum{}", overflow->prompt_tokens, overflow->max_model_len - 1,
                       overflow->is_at_least ? ", and only part of the prompt was counted" : ""),

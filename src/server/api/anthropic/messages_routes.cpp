@@ -33,8 +33,8 @@ class MessageShape final : public AnswerShape {
   }
 };
 
-// Returns the number of tokens in a chat's prompt. If the prompt is too long for the context, returns a lower bound: an edit may still
-// shorten the prompt enough.
+// Returns the number of tokens in a chat's prompt. If the prompt is too long for the context, returns a lower bound, because an edit may
+// still shorten the prompt enough.
 Result<std::size_t> count_chat(const boost::json::object& chat, const RequestContext& context) {
   auto parsed = read_chat_of(std::make_shared<const MessageShape>(), chat, {}, context);
   if (!parsed) return std::unexpected(parsed.error());
@@ -59,7 +59,7 @@ Result<CompletionRequest> read_message(std::string body, bool counts_only, const
   auto parsed = read_chat_of(std::make_shared<const MessageShape>(), std::move(translated->chat), ignored, context);
   const std::optional<std::string> previous = std::move(translated->previous);
   if (parsed && previous.has_value()) parsed->compare = {.with = *previous};
-  // The body names a user, and a user may have several sessions.
+  // The body's user id is only the fallback for the session, because a user may have several sessions.
   if (parsed && !context.session.empty()) parsed->session_key.clear();
   return parsed;
 }

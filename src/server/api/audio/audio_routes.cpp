@@ -1,5 +1,5 @@
-// Routes for transcripts. The job pool reads forms, decodes recordings and computes the first windows. The bytes of audio in memory are
-// bounded: a recording reserves the longest allowed size while it is decoded, and its actual size afterwards.
+// Routes for transcripts. The job pool reads forms, decodes recordings and computes the encoder input of the first window. The bytes of
+// audio in memory are limited: a recording reserves the longest allowed size while it is decoded, and its actual size afterwards.
 #include "server/api/audio/audio_routes.h"
 
 #include <fmt/format.h>
@@ -17,11 +17,11 @@
 namespace quire {
 namespace {
 
-// Shared by all calls. Used on any thread.
+// The state that all calls share. Used on any thread.
 struct AudioApi {
   AudioApi(Result<std::shared_ptr<const SpeechModel>> found, std::uint64_t max_bytes) : speech(std::move(found)), samples(max_bytes) {}
 
-  Result<std::shared_ptr<const SpeechModel>> speech;  // or why the server cannot transcribe
+  Result<std::shared_ptr<const SpeechModel>> speech;  // or the error that every request gets
   BodyBudget samples;
 };
 
@@ -56,7 +56,7 @@ Result<PreparedTranscription> prepare_transcription(const std::shared_ptr<AudioA
   if (!request) return std::unexpected(std::move(request.error()));
   const double most = context.options.max_audio_seconds;
   const auto lease_of = [&](std::size_t num_samples) -> std::shared_ptr<BodyBudget::Lease> {
-    // The lease may outlive the routes, so it holds `api`.
+    // The deleter holds `api`, because the lease may outlive the routes.
     std::shared_ptr<BodyBudget::Lease> lease(new BodyBudget::Lease(api->samples), [api](const BodyBudget::Lease* held) { delete held; });
     return lease->grow_to(num_samples * sizeof(float)) ? lease : nullptr;
   };
@@ -77,7 +77,8 @@ Reply transcribe(Serving& serving, const std::shared_ptr<AudioApi>& api, bool is
   if (serving.is_draining())
     return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request to another server"});
   if (!api->speech) return serving.refuse(api->speech.error());
-  // A small file may contain long audio. No file is therefore read on this thread, and the files of one client are read one at a time.
+  // A small file may contain long audio. The size is therefore overstated, so that files are never read on this thread, and one client's
+  // files are read one at a time.
   const std::size_t num_bytes = std::max<std::size_t>(request.body.size(), serving.options().max_body_bytes);
   return serving.read_body(
       request, num_bytes, wake,

@@ -1,5 +1,5 @@
 #pragma once
-// /v1/audio/transcriptions and /v1/audio/translations.
+// Routes /v1/audio/transcriptions and /v1/audio/translations.
 #include "server/api/routes.h"
 
 namespace quire {

@@ -1,5 +1,4 @@
-// Parses the parts of a multipart form. The bytes come from a client and are read once from front to back: each search continues after the
-// end of the one before.
+// Parses the parts of a multipart form. Reads the body once from front to back: each search continues after the end of the previous one.
 #include "server/api/audio/form_data.h"
 
 #include <fmt/format.h>
@@ -49,7 +48,7 @@ std::optional<std::string> take_value(std::string_view& rest) {
   return std::nullopt;
 }
 
-// Returns this parameter of a header such as "form-data; name=x; filename=y". A malformed parameter hides the parameters after it.
+// Returns the parameter `wanted` of a header such as "form-data; name=x; filename=y". Parameters after a malformed one are not found.
 std::optional<std::string> parameter(std::string_view header, std::string_view wanted) {
   std::string_view rest = header.substr(std::min(header.find(';'), header.size()));
   while (rest.starts_with(';')) {
@@ -104,7 +103,7 @@ Result<FormPart> read_head(std::string_view head) {
 Result<std::vector<FormPart>> parse_form(std::string_view content_type, std::string_view body) {
   const auto delimiter = delimiter_of(content_type);
   if (!delimiter) return std::unexpected(delimiter.error());
-  // The first delimiter may be at the very beginning, without a line break before it.
+  // The first delimiter may be at the very beginning of the body, without a line break before it.
   std::string_view rest = body;
   if (rest.starts_with(std::string_view(*delimiter).substr(2))) {
     rest.remove_prefix(delimiter->size() - 2);

@@ -14,8 +14,8 @@ struct FormPart {
   std::string_view value;
 };
 
-// Parses at most kMaxFormParts parts. Time and memory are bounded by the size of the body. Errors: `invalid_argument` for the field
-// "Content-Type" or "body".
+// Parses a form of at most kMaxFormParts parts. Time and memory are linear in the size of the body. Errors: `invalid_argument` for the
+// field "Content-Type" or "body".
 inline constexpr std::size_t kMaxFormParts = 64;
 Result<std::vector<FormPart>> parse_form(std::string_view content_type, std::string_view body);
 

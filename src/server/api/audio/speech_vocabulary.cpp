@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// openai-whisper's languages, in its order.
+// The languages of openai-whisper, in the order of their tokens.
 constexpr std::string_view kLanguages =
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml cy "
     "sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am yi lo "
@@ -36,7 +36,7 @@ Result<SpeechVocabulary> SpeechVocabulary::find(const ServedModel& model, const 
   if (std::uint64_t{info.vocab_size} <= static_cast<std::uint64_t>(found.first_time) + kLastTimestamp || found.end >= found.first_time)
     return refuse(fmt::format("the vocabulary of {} has no timestamp tokens", model.name()));
   found.previous = model.control_token("<|startofprev|>");
-  // OpenAI's name of the token, and its former name.
+  // OpenAI renamed the token <|nocaptions|> to <|nospeech|>.
   for (const char* name : {"<|nospeech|>", "<|nocaptions|>"})
     if (!found.no_speech) found.no_speech = model.control_token(name);
   found.is_multilingual = info.speech.is_multilingual.value_or(info.vocab_size >= kMultilingualSize);

@@ -21,7 +21,7 @@ struct SpeechVocabulary {
 
   TokenId start = 0, end = 0, transcribe = 0, translate = 0, no_timestamps = 0, first_time = 0;
   std::optional<TokenId> previous;                         // precedes the earlier text in a prompt
-  std::optional<TokenId> no_speech;                        // its probability is that of a window without speech
+  std::optional<TokenId> no_speech;                        // its probability is the probability that the window has no speech
   bool is_multilingual = false;                            // false: the model supports English only, and takes no language or task token
   std::vector<std::pair<std::string, TokenId>> languages;  // "en", ...
 

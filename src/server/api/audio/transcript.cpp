@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-// 01:02:03.456
+// Returns the time as 01:02:03.456, with `point` before the milliseconds.
 std::string clock_time(double seconds, char point) {
   const auto ms = static_cast<std::uint64_t>(std::llround(std::max(seconds, 0.0) * 1000.0));
   return fmt::format("{:02}:{:02}:{:02}{}{:03}", ms / 3'600'000, ms / 60'000 % 60, ms / 1000 % 60, point, ms % 1000);
@@ -27,7 +27,7 @@ std::string usage_json(const Transcript& transcript) {
 
 void write_segment(JsonWriter& json, const SpeechSegment& segment, std::size_t id) {
   const WindowScores& scores = segment.scores;
-  // Whisper counts in frames of 10 ms.
+  // Whisper counts `seek` in frames of 10 ms.
   json.begin_object().field("id", id).field("seek", std::llround(segment.window_s * 100.0));
   json.fixed_field("start", segment.start_s, 2).fixed_field("end", segment.end_s, 2).field("text", segment.text);
   json.field("tokens", segment.tokens).field("temperature", scores.temperature).fixed_field("avg_logprob", scores.mean_logprob, 6);
@@ -51,7 +51,7 @@ std::string event_of(std::string_view type, const char* field, std::string_view 
   return "data: " + event + "\n\n";
 }
 
-// A player would read "-->" within a cue as the cue's times.
+// Returns the text of a subtitle cue without "-->", which a player would read as the cue's times.
 std::string cue_text(std::string_view text) {
   std::string cue(trim(text));
   for (std::size_t at = cue.find("-->"); at != std::string::npos; at = cue.find("-->", at)) cue.replace(at, 3, "->");
@@ -108,7 +108,7 @@ std::string done_event(const Transcript& transcript) {
 }
 
 TranscribedWindow cut_window(std::span<const TokenId> outputs, double window_s, const SpeechVocabulary& words) {
-  // A hostile recording must not advance by only one step of 0.02 s per window.
+  // Guarantees progress: with a malicious recording, each window could otherwise advance by one step of 0.02 s.
   constexpr double kLeastProgress = 1.0;
   TranscribedWindow window{.parts = {}, .next_s = window_s};
   const auto is_timestamp = [&](std::size_t i) { return words.is_timestamp(outputs[i]); };
@@ -124,7 +124,7 @@ TranscribedWindow cut_window(std::span<const TokenId> outputs, double window_s, 
   for (std::size_t i = 1; i < count; ++i)
     if (is_timestamp(i) && is_timestamp(i - 1)) cut_at(i);
   if (window.parts.empty()) {
-    // There is one segment. It ends at its last timestamp, if it has one.
+    // Without two adjacent timestamps, the window has one segment. The segment ends at its last timestamp, or with the window.
     const auto last = std::ranges::find_if(outputs.rbegin(), outputs.rend(), [&](TokenId token) { return words.is_timestamp(token); });
     const double end = last == outputs.rend() || *last == words.first_time ? window_s : within(words.seconds_of(*last));
     if (count > 0) window.parts.push_back({0.0, end, outputs});

@@ -1,7 +1,7 @@
-// Transcribes a recording with one engine request per window. A window begins where the last complete segment of the previous one ends. The
-// first request also detects the language, unless the client gives it. A text without timestamps has one window and is streamed as it
-// comes. With timestamps a stream sends complete segments only, because audio after the last one is transcribed again. Runs on the server's
-// thread, except `compute_features()`.
+// Transcribes a recording with one engine request per window and attempt. A window begins where the last complete segment of the previous
+// window ends. The first request also detects the language, unless the client sends it. Without timestamps, a stream sends text as it is
+// generated. With timestamps, a stream sends only complete segments, because audio after the last complete segment is transcribed again.
+// Runs on the server's thread, except compute_features().
 #include "server/api/audio/transcription_call.h"
 
 #include <algorithm>
@@ -131,7 +131,7 @@ double TranscriptionCall::window_seconds() const {
 }
 
 std::vector<TokenId> TranscriptionCall::previous() const {
-  // The bound is the one of openai-whisper's _get_initial_tokens().
+  // The limit of openai-whisper's _get_initial_tokens().
   const std::size_t most = start_.speech->max_model_len / 2 - 1;
   std::vector<TokenId> before;
   if (start_.request.keeps_previous) before = start_.request.previous;
@@ -153,7 +153,8 @@ WindowScores TranscriptionCall::score() const {
           .no_speech_prob = no_speech_prob_};
 }
 
-// Adds a segment, unless it has no text or no duration.
+// Adds a segment to the transcript, to the text that conditions the next window, and to the stream. Skips segments without text or without
+// duration.
 void TranscriptionCall::add_segment(const TranscribedWindow::Part& part, double window_s, const WindowScores& scores) {
   SpeechSegment segment{.start_s = window_s + part.start_s,
                         .end_s = window_s + std::max(part.start_s, part.end_s),
@@ -204,8 +205,8 @@ void TranscriptionCall::advance_window(double seconds) {
   compute_next_features();
 }
 
-// Computes the features of the next window in the job pool. The client may be gone when they are ready, and they are then dropped. The job
-// holds no reference to this object, which must be destroyed on the server's thread.
+// Computes the features of the next window in the job pool. If the client has disconnected when the job ends, the features are dropped. The
+// job holds only a weak reference to this object, which must be destroyed on the server's thread.
 void TranscriptionCall::compute_next_features() {
   struct Job {
     SharedFeatures features{};

@@ -21,7 +21,7 @@ namespace quire {
 // Encoder input of one window. The job pool computes it before the window is transcribed.
 using SharedFeatures = std::shared_ptr<const EncoderInput>;
 
-// Lives on the server's thread. Its destruction aborts its running request.
+// Used on the server's thread only. The destructor aborts its running request.
 class TranscriptionCall final : public OutputReceiver, public AnswerSource, public std::enable_shared_from_this<TranscriptionCall> {
  public:
   struct Start {
@@ -70,7 +70,7 @@ class TranscriptionCall final : public OutputReceiver, public AnswerSource, publ
   void add_window(const WindowScores& scores);
   void add_segment(const TranscribedWindow::Part& part, double window_s, const WindowScores& scores);
   void compute_next_features();
-  // Returns the tokens of the previous text that the next window is conditioned on.
+  // Returns the tokens that the next window is conditioned on: the end of the text before it.
   [[nodiscard]] std::vector<TokenId> previous() const;
   void fail_with(Error error);
   void finish();
@@ -81,19 +81,19 @@ class TranscriptionCall final : public OutputReceiver, public AnswerSource, publ
   Start start_;
   Transcript transcript_;
   bool has_times_;   // the model writes timestamps, and windows advance by them
-  bool is_checked_;  // a window may be tried again or left out: no text of it is streamed before its end
+  bool is_checked_;  // a window may be retried or dropped, so its text is streamed only after its end
   std::vector<float> temperatures_;
-  // Text before the next window, of which it gets the last tokens: the client's text (unless `keeps_previous`), then earlier windows.
+  // The text before the next window: the client's text (unless `keeps_previous`), then earlier windows. The window gets its last tokens.
   std::vector<TokenId> previous_tokens_;
-  std::size_t num_prefix_outputs_ = 0;  // outputs still to come before the text (TimestampRules::begins)
+  std::size_t num_prefix_outputs_ = 0;  // outputs that precede the text and are still expected (TimestampRules::begins)
   std::size_t window_begin_ = 0;        // index of the first sample of the current window
-  SharedFeatures window_;               // features of the current window, while it may be tried again
+  SharedFeatures window_;               // features of the current window, as long as it may be retried
   std::size_t num_attempts_ = 0;        // attempts at the current window
   std::optional<double> no_speech_prob_;
   std::optional<RequestId> running_;
   bool window_ended_ = false;
   std::vector<TokenId> outputs_;  // outputs of the current window, without the tokens before the text
-  double logprob_sum_ = 0.0;      // of `outputs_` and the end token
+  double logprob_sum_ = 0.0;      // sum over `outputs_` and the end token
   Detokenizer detokenizer_;       // for streams without timestamps
   TokenCounts counts_;
   std::optional<Error> error_;

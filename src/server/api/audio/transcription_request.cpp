@@ -1,5 +1,5 @@
-// Reads the form of a transcription request field by field. Runs on threads that read bodies and changes no shared state. Every field comes
-// from a client, and an error names its field.
+// Reads the form of a transcription request field by field. Called where the body is read, in the job pool; changes no shared state. All
+// fields come from a client. Each error names its field.
 #include "server/api/audio/transcription_request.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxTextBytes = 16 << 10;
 
-// Reads the text fields of a form, each at most once, and keeps the first error.
+// Reads the text fields of a form, each at most once. Stores the first error.
 class FormReader {
  public:
   explicit FormReader(const std::vector<FormPart>& parts) {
@@ -123,7 +123,7 @@ void read_sampling(FormReader& reader, const RequestContext& context, SamplingPa
   sampling.seed = reader.number<std::uint64_t>("seed");
 }
 
-// Reads fields that have openai-whisper's names.
+// Reads the fields whose names come from openai-whisper.
 void read_rules(FormReader& reader, TranscriptionRequest& request) {
   WindowThresholds& thresholds = request.thresholds;
   for (const auto& [name, value] : {std::pair("compression_ratio_threshold", &thresholds.max_compression_ratio),
@@ -143,7 +143,7 @@ void read_prompt(FormReader& reader, const SpeechModel& speech, const ServedMode
   if (!speech.words.previous) return reader.reject("prompt", "is not supported: the model has no <|startofprev|> token", "leave it out");
   auto tokens = model.tokenizer().encode(fmt::format(" {}", text.substr(text.find_first_not_of(" \t\r\n"))), {.add_special = false});
   if (!tokens) return reader.reject("prompt", tokens.error().message, "send a shorter prompt");
-  // Keeps the last tokens, because Whisper was trained in this way.
+  // Keeps the last tokens, because Whisper was trained to be conditioned on the end of the earlier text.
   const std::size_t most = speech.max_model_len / 2 - 1;
   if (tokens->size() > most) tokens->erase(tokens->begin(), tokens->end() - static_cast<std::ptrdiff_t>(most));
   request.previous = *std::move(tokens);
@@ -188,12 +188,12 @@ Result<TranscriptionRequest> read_transcription(std::string_view content_type, s
 
 namespace {
 
-// Returns whether the model outputs the tokens before the text, so that the language is detected.
+// Returns whether the language must be detected. The model then outputs the tokens before the text, instead of getting them in the prompt.
 bool begins_as_outputs(const SpeechVocabulary& words, const WindowTask& task) {
   return words.is_multilingual && !words.language(task.language);
 }
 
-// Returns the tokens between the start token and the text: for each position the allowed tokens.
+// Returns the allowed tokens for each position between the start token and the text.
 std::vector<std::vector<TokenId>> begins_of(const TranscriptionRequest& request, const SpeechVocabulary& words, const WindowTask& task) {
   std::vector<std::vector<TokenId>> begins;
   if (words.is_multilingual) {
@@ -226,7 +226,7 @@ SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechMode
   const SpeechVocabulary& words = speech.words;
   SamplingParams sampling = request.sampling;
   sampling.temperature = task.temperature;
-  // Later attempts use a fixed seed, so that the same request always gives the same text.
+  // Later attempts use a fixed seed, so that the same request always gets the same text.
   if (task.temperature != request.sampling.temperature && !sampling.seed) sampling.seed = 0;
   sampling.max_tokens = speech.max_model_len / 2;
   sampling.stop_token_ids = {words.end};

@@ -21,15 +21,15 @@ struct TranscriptionRequest {
   bool stream = false;
   std::string language;                // language code; empty: it must be detected
   std::vector<TokenId> previous;       // tokens of the client's text before the recording (`prompt`)
-  bool keeps_previous = false;         // each window gets `previous`, not only the first one (carry_initial_prompt)
-  bool conditions_on_previous = true;  // a window is conditioned on earlier windows (condition_on_previous_text)
+  bool keeps_previous = false;         // carry_initial_prompt: every window gets `previous`, not only the first window
+  bool conditions_on_previous = true;  // condition_on_previous_text: a window is conditioned on earlier windows
   SamplingParams sampling;
   WindowThresholds thresholds;
-  std::string ignored_fields;  // joined by commas
+  std::string ignored_fields;  // field names joined by commas
   std::shared_ptr<const std::vector<float>> samples;
 };
 
-// Data of the speech model that all requests share.
+// The data about the speech model that all requests share.
 struct SpeechModel {
   SpeechVocabulary words;
   SpeechInfo speech;
@@ -37,11 +37,11 @@ struct SpeechModel {
   std::uint32_t max_model_len = 0;
 };
 
-// Reads all fields except the file; `file` views its content afterwards. Errors name the field.
+// Reads all fields except the file, and sets `file` to a view of the file's content. Errors name the field.
 Result<TranscriptionRequest> read_transcription(std::string_view content_type, std::string_view body, bool is_translation,
                                                 const SpeechModel& speech, const RequestContext& context, std::string_view& file);
 
-// One attempt at a window.
+// Describes one attempt to transcribe a window.
 struct WindowTask {
   std::string_view language;  // language code; empty: it must be detected
   bool has_timestamps = false;
@@ -50,8 +50,8 @@ struct WindowTask {
   float temperature = 0.0F;
 };
 
-// Return the prompt of a window, and its sampling parameters. Without a language the prompt ends with the start token. The language and the
-// tokens after it are then the first outputs (TimestampRules::begins).
+// Return the prompt and the sampling parameters of a window. Without a language the prompt ends with the start token; the model then
+// outputs the language and the tokens after it (TimestampRules::begins).
 [[nodiscard]] std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, const WindowTask& task);
 [[nodiscard]] SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechModel& speech, const WindowTask& task);
 

@@ -1,6 +1,6 @@
 // Writes answers and events in OpenAI's formats, with vLLM's additions. Runs on the server's thread for each token of each stream, so it
-// appends to one string and allocates little. Bytes of single tokens are made valid UTF-8 first, because a
-// token may end within a character.
+// appends to one string and allocates little. The bytes of single tokens are converted to valid UTF-8 first, because a token may end within
+// a character.
 #include "server/api/openai/answer_json.h"
 
 #include <algorithm>
@@ -18,13 +18,13 @@ namespace quire {
 
 namespace {
 
-// One list per key, all of the same length. top_logprobs contains the token itself, too.
+// The JSON of four arrays with one element per token. An element of top_logprobs also contains the token itself.
 struct CompletionLists {
   TokenNames names;
   std::size_t offset;
   std::string tokens{}, values{}, tops{}, offsets{};
 
-  // No entries: the log probabilities of the token are unknown.
+  // Appends a token to all arrays. `entries` is empty if the log probabilities of the token are unknown.
   void add(TokenId token, std::span<const TokenLogprob> entries) {
     JsonWriter(tokens).value(names.name(token));
     JsonWriter(offsets).value(offset);
@@ -63,7 +63,8 @@ void write_completion_logprobs(JsonWriter& json, const TokenNames& names, const 
   json.end_object();
 }
 
-// Writes vLLM's form: for each token an object by token id, with the token itself first. The first token has null.
+// Writes prompt_logprobs in vLLM's format: for each token an object whose keys are token ids, beginning with the token itself. The first
+// token has null.
 void write_prompt_logprobs(JsonWriter& json, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>* prompt) {
   json.key("prompt_logprobs");
   if (prompt == nullptr) {
@@ -128,7 +129,7 @@ void write_text(JsonWriter& json, Api api, const ChoiceText& choice, std::string
   json.end_object();
 }
 
-// `fields` replaces the text of a chat: fields of a message or of a delta.
+// Writes a choice. For a chat, `fields` (JSON of a message or a delta) replaces the text if it is not empty.
 void write_choice(JsonWriter& json, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, std::string_view fields, bool whole) {
   json.begin_object().field("index", choice.index);
   write_text(json, api, choice, fields, whole);
@@ -141,7 +142,7 @@ void write_choice(JsonWriter& json, Api api, const Tokenizer& tokenizer, const C
   json.end_object();
 }
 
-// Returns the text of an answer up to its list of choices.
+// Returns the JSON of an answer up to the opening bracket of its choices.
 std::string head_json(const AnswerHead& head, std::string_view object) {
   std::string out;
   JsonWriter json(out);

@@ -1,5 +1,5 @@
-// Asks the engine what a prompt would find in the caches, and continues with the answer. Runs on the server's thread; the engine answers
-// between two steps. If the client disconnects, its work is dropped.
+// Asks the engine which tokens of a prompt are in the caches, then answers or starts the request. Runs on the server's thread; the engine
+// answers between two steps. If the client disconnects, its request is dropped.
 #include "server/api/openai/cache_calls.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::string predicted(const EngineProbe& probe) {
   });
 }
 
-// Returns the number of the prompt's tokens in each tier, in the form that probing and warming share.
+// Returns the numbers of the prompt's tokens in each tier, as JSON that the answers to probing and warming share.
 std::string counts(const CacheProbe& cache, const EngineStats& stats) {
   std::string text;
   JsonWriter json(text);
@@ -58,14 +58,14 @@ Reply ask(Serving& serving, PreparedCompletion prepared, const std::string& requ
     if (call->pending.expired()) return call->wake();
     const auto answer_probe = [&] { return probe ? then(call, *probe) : call->serving.refuse(probe.error()); };
     Reply reply = call->serving.guard(call->request_id, answer_probe);
-    // If `pending` is set, another call is in progress and completes the reply later.
+    // If `pending` is set, a further engine call is in progress and completes the reply later.
     if (reply.pending == nullptr) call->reply(std::move(reply));
   };
   serving.engine().engine().probe(std::move(asked), serving.engine().on_server<EngineProbe>(std::move(answer)));
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 
-// Requests a vector of the last token. This computes the prompt, leaves its blocks in the prefix cache, and samples nothing.
+// Requests the hidden state of the last token. This computes the prompt, leaves its blocks in the prefix cache, and samples nothing.
 Reply warm(const std::shared_ptr<DeferredCall>& call, const EngineProbe& before) {
   const EngineRequest& prompt = call->prepared.prompts.front();
   std::vector<EngineRequest> requests(1);

@@ -69,8 +69,8 @@ std::string message_fields(const std::vector<AnswerPart>& parts, const std::stri
   return out;
 }
 
-// The order is OpenAI's: a call's id and name come first, with empty arguments. A call that breaks off cannot be taken back. Its text
-// follows as content, and the finish reason counts only complete calls.
+// Returns a tool call in OpenAI's order: id and name come first, with empty arguments. A stream cannot retract a call that turns out to be
+// invalid. The text of such a call follows as content, and the finish reason considers only complete calls.
 std::string delta_fields(const AnswerPart& part, const std::string& call_ids) {
   std::string out;
   JsonWriter json(out);

@@ -1,5 +1,5 @@
 #pragma once
-// A request that must wait for another operation first: its hidden states, or a cache probe.
+// A request whose start must wait for another operation: computing its hidden states, or a cache probe.
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Used on the server's thread. `pending` receives the reply, if the client is still connected.
+// Used on the server's thread. `pending` receives the reply if the client is still connected.
 struct DeferredCall {
   Serving& serving;
   PreparedCompletion prepared;

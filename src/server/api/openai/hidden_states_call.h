@@ -1,13 +1,13 @@
 #pragma once
-// A completion that requests the hidden states of its prompt in a file ("kv_transfer_params"). They are computed and written before the
-// completion starts. The completion then finds the prompt's blocks in the prefix cache.
+// A completion that requests the hidden states of its prompt in a file ("kv_transfer_params"). The hidden states are computed and written
+// before the completion starts. The completion then finds the prompt's blocks in the prefix cache.
 #include <string>
 
 #include "server/api/serving.h"
 
 namespace quire {
 
-// This function is of type Serving::Start.
+// Starts such a completion. A function of type Serving::Start.
 Reply start_with_states(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 
 }  // namespace quire

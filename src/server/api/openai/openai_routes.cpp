@@ -1,5 +1,5 @@
-// Routes of OpenAI's API and of vLLM's additions. They are created once, before the server runs. The router then calls the handlers on the
-// server's thread; bodies are read there or in the job pool. A handler that must wait returns a PendingReply.
+// Routes of OpenAI's API and of vLLM's additions. Created once, before the server runs. The router calls the handlers on the server's
+// thread; bodies are read there or in the job pool. A handler that must wait returns a PendingReply.
 #include "server/api/openai/openai_routes.h"
 
 #include <fmt/chrono.h>
@@ -36,14 +36,15 @@ Result<CompletionRequest> read_completion(Api api, std::string body, const Reque
   return parsed;
 }
 
-// Starts a completion. If requested, checks the caches or writes the prompt's hidden states to a file first.
+// Starts a completion. If the request asks for it, first checks whether the prompt is cached, or first writes the prompt's hidden states to
+// a file.
 Reply start_openai(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
   if (prepared.request.cached_only) return start_if_cached(serving, std::move(prepared), request_id, wake);
   if (prepared.request.hidden_states) return start_with_states(serving, std::move(prepared), request_id, wake);
   return serving.start(std::move(prepared), request_id, wake);
 }
 
-// Reads the body of a chat, if it has messages, or of a completion.
+// Reads the body as a chat if it has messages, else as a completion.
 Result<CompletionRequest> read_either(std::string body, const RequestContext& context) {
   auto object = parse_object(std::exchange(body, {}), context.cancellation);
   if (!object) return std::unexpected(object.error());
@@ -72,7 +73,8 @@ struct ModelCard {
   std::string id, json;
 };
 
-// An adapter's root is its folder, and its parent is the model, as in vLLM. `type` and the fields after it are Anthropic's.
+// Returns the cards of the model and its adapters. As in vLLM, an adapter's root is its folder and its parent is the model. `type` and the
+// fields after `type` come from Anthropic's API.
 std::vector<ModelCard> model_cards(Serving& serving) {
   const Engine& engine = serving.engine().engine();
   std::vector<ModelCard> cards;
@@ -101,7 +103,7 @@ Reply list_models(Serving& serving) {
 
 constexpr std::string_view kModelPath = "/v1/models/**";
 
-// Names may contain slashes, and clients may or may not percent-encode them.
+// Returns the card of one model. Names may contain slashes, which clients may or may not percent-encode.
 Reply read_model(Serving& serving, const HttpRequest& request) {
   const std::optional<std::string> id = decoded_path(path_parameter(kModelPath, request.path()));
   if (!id) return serving.refuse({ErrorCode::invalid_argument, "model", "is not correctly percent-encoded", "percent-encode it"});

@@ -1,5 +1,5 @@
 #pragma once
-// OpenAI's API and vLLM's additions: /v1/completions, /v1/chat/completions, /v1/models, tokens, forks, sessions.
+// OpenAI's API and vLLM's additions: /v1/completions, /v1/chat/completions, /v1/models, tokenization, forks and sessions.
 #include "server/api/routes.h"
 
 namespace quire {

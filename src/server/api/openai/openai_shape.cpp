@@ -42,14 +42,14 @@ bool OpenAiWriter::write_choice(std::string& events, const ChoiceText& choice, c
       if (delta.empty()) continue;
       writer_.choice(events, next, delta, usage);
       has_deltas = true;
-      // Log probabilities and token ids belong to the first delta; the other deltas have none.
+      // Only the first delta has log probabilities and token ids.
       if (next.logprobs != nullptr) next.logprobs = &no_logprobs;
       if (next.token_ids != nullptr) next.token_ids = &no_tokens;
       next.prompt = nullptr;
       next.prompt_token_ids = nullptr;
     }
   }
-  // Clients do not know "error" as a finish reason. An event with the error follows instead.
+  // Clients do not know "error" as a finish reason, so an event with the error follows instead.
   const bool has_failed = choice.finish == FinishReason::error;
   if ((!choice.finish || has_failed) && (has_deltas || choice.text.empty())) return has_deltas;
   if (!has_failed) next.finish = choice.finish;

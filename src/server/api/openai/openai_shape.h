@@ -1,5 +1,5 @@
 #pragma once
-// Answers of /v1/completions and /v1/chat/completions.
+// The format of answers of /v1/completions and /v1/chat/completions.
 #include <memory>
 #include <set>
 #include <string>
@@ -15,7 +15,7 @@ namespace quire {
 
 class OpenAiShape final : public AnswerShape {
  public:
-  // `hidden_states_path`: file with the prompt's hidden states; empty: not requested.
+  // `hidden_states_path` is the file with the prompt's hidden states, or empty if they are not requested.
   explicit OpenAiShape(Api api, std::string hidden_states_path = {}) : api_(api), hidden_states_path_(std::move(hidden_states_path)) {}
 
   [[nodiscard]] std::string_view id_prefix() const override { return api_ == Api::chat ? "chatcmpl-" : "cmpl-"; }
@@ -30,9 +30,9 @@ class OpenAiShape final : public AnswerShape {
 };
 
 struct OpenAiWriterOptions {
-  bool include_usage = false;     // a last chunk with the usage
-  bool continuous_usage = false;  // usage in every chunk
-  std::string more{};             // further fields of a whole answer, see openai_answer()
+  bool include_usage = false;     // the last chunk contains the usage
+  bool continuous_usage = false;  // every chunk contains the usage
+  std::string more{};             // JSON with further fields of a whole answer, see openai_answer()
 };
 
 // Owned by one thread at a time.
@@ -51,7 +51,7 @@ class OpenAiWriter final : public AnswerWriter {
   const Tokenizer* tokenizer_;
   OpenAiWriterOptions options_;
   EventWriter writer_;
-  std::set<std::uint32_t> begun_;  // chat: choices with a role event
+  std::set<std::uint32_t> begun_;  // chat: choices whose role event is already written
 };
 
 }  // namespace quire

@@ -10,8 +10,8 @@
 namespace quire {
 namespace {
 
-// Returns the header of an .npy file in format 1.0: a magic, the length of the rest, and a Python dict with padding to a multiple of 64
-// bytes (numpy.lib.format).
+// Returns the header of an .npy file in format 1.0: magic bytes, the length of the rest, and a Python dict that is padded to a multiple of
+// 64 bytes (numpy.lib.format).
 std::string npy_head(std::uint64_t num_tokens, const ExpertShape& shape, bool is_wide) {
   constexpr std::size_t kAlignment = 64, kBefore = 10;
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}, {}), }}", is_wide ? "<u2" : "|u1", num_tokens,

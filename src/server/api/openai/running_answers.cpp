@@ -18,7 +18,7 @@ namespace quire {
 
 namespace {
 
-// An addition to the prompt of a session.
+// Tokens to append to the prompt of a session.
 struct SessionInput {
   std::vector<TokenId> tokens;  // may be empty
   bool is_last = false;
@@ -72,14 +72,14 @@ Reply fork_answer(Serving& serving, HttpRequest& request, const Wake& wake) {
                            "send only choice, n, seed, max_tokens and stream"});
   auto call = parse_fork_call(request.body, serving.options().max_choices);
   if (!call) return serving.refuse(call.error());
-  // An answer never exceeds the server's limit. The parent's limit is already within it.
+  // Keeps the child within the server's limit of answer tokens. The parent's own limit is already within the server's limit.
   std::optional<std::uint32_t>& asked = call->fork.max_tokens;
   if (const auto most = serving.options().generation_defaults.max_limit; most && asked) asked = std::min(*asked, *most);
   const std::string id(path_parameter(kForkPath, request.path()));
   const std::string tenant = serving.tenant_of(request);
   const auto parent = serving.find(tenant, id);
   if (!parent) return serving.refuse(parent.error());
-  // The child's answer has OpenAI's format, whatever the format of its parent is.
+  // The child's answer has OpenAI's format, even if the parent's answer has another format.
   auto shape = std::make_shared<const OpenAiShape>(id.starts_with("cmpl-") ? Api::completion : Api::chat);
   const std::string child_id = std::string(shape->id_prefix()) + request.answer_id();
   auto forked = (*parent)->fork(*call, std::move(shape), {.prepared = {}, .id = child_id, .created_s = unix_now_s(), .wake = wake});

@@ -1,5 +1,6 @@
 #pragma once
-// Calls about an answer in progress: fork it (/v1/requests/{id}/fork), or add to the prompt of a session (/v1/requests/{id}/input).
+// Calls that change an answer in progress: fork the answer (/v1/requests/{id}/fork), or append to the prompt of a session
+// (/v1/requests/{id}/input).
 #include <string_view>
 
 #include "server/api/serving.h"

@@ -1,5 +1,5 @@
 #pragma once
-// Parses the bodies of OpenAI's routes other than completions.
+// Parses the bodies of OpenAI's routes other than completions and chats.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,7 +20,7 @@ Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choice
 // The body of /v1/requests/{id}/input.
 struct InputCall {
   std::optional<Prompt> prompt;     // nullopt: no more input
-  bool add_special_tokens = false;  // the first prompt of the session has them already
+  bool add_special_tokens = false;  // false by default, because the first prompt of the session already has them
   bool is_last = false;             // the session ends after this input is answered
 };
 Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_size);

@@ -1,5 +1,5 @@
 #pragma once
-// Bodies of /tokenize, /detokenize and /tokenizer_info, as in vLLM.
+// Answers /tokenize, /detokenize and /tokenizer_info as vLLM does.
 #include <string>
 
 #include "quire/base/cancellation_point.h"
@@ -8,11 +8,11 @@
 
 namespace quire {
 
-// Each function takes the body of a request and returns the body of its answer. Called on any thread.
+// Parse the body of a request and return the body of the response. Called on any thread.
 Result<std::string> answer_tokenize(std::string body, const ServedModel& model, const CancellationPoint* cancellation = nullptr);
 Result<std::string> answer_detokenize(std::string body, const ServedModel& model, const CancellationPoint* cancellation = nullptr);
 
-// Returns data for clients that render templates or count tokens themselves.
+// Returns the chat template and tokenizer data, for clients that render templates or count tokens themselves.
 [[nodiscard]] std::string tokenizer_info(const ServedModel& model);
 
 }  // namespace quire

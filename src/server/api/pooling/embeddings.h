@@ -1,5 +1,5 @@
 #pragma once
-// /v1/embeddings, as in the APIs of OpenAI and vLLM.
+// Implements /v1/embeddings as in the APIs of OpenAI and vLLM.
 #include <string>
 
 #include "quire/base/error.h"
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Consumes the body and frees it as soon as it is parsed. Called on any thread.
+// Parses the body and frees it immediately afterwards. Called on any thread.
 Result<PreparedPooling> prepare_embeddings(std::string body, const RequestContext& context);
 
 }  // namespace quire

@@ -1,6 +1,5 @@
-// Code that /v1/embeddings, /pooling, /v1/score and /v1/rerank share: it reads their common fields, and builds the engine's request for a
-// text. Runs where the body is read, on the server's thread or in the job pool, so it keeps no state between calls. Errors name the
-// client's field.
+// Reads the fields that /v1/embeddings, /pooling, /v1/score and /v1/rerank share, and builds the engine's request for a text. Runs where
+// the body is read, on the server's thread or in the job pool, so it keeps no state between calls. Errors name the client's field.
 #include "server/api/pooling/pooling_request.h"
 
 #include <fmt/format.h>
@@ -16,7 +15,8 @@
 namespace quire {
 namespace {
 
-// Cuts `tokens` to `most`. With `keeps_last` a cut on the right keeps the end-of-sequence token, which the vector of a last token needs.
+// Truncates `tokens` to `most` tokens. With `keeps_last`, truncation on the right keeps the end-of-sequence token, because last-token
+// pooling needs it.
 void truncate(std::vector<TokenId>& tokens, std::size_t most, bool left, bool keeps_last) {
   if (tokens.size() <= most) return;
   const TokenId last = tokens.back();
@@ -64,7 +64,7 @@ void read_pooling_fields(ObjectReader& reader, PoolingFields& fields) {
   fields.priority = reader.integer("priority", 0, -kMost, kMost);
   reader.ignore("user");
   reader.ignore("request_id");
-  // Other vendors use these fields to request a different vector of the same text.
+  // Rejects fields with which other vendors request a different vector of the same text.
   for (const char* other : {"input_type", "prompt_name", "instruction"}) reader.only(other, "null", "put the instruction into the text");
   reader.only("late_chunking", "false", "send each chunk as a separate text");
   reader.only("chat_template", "null", "start the server with --chat-template");

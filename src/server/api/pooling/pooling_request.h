@@ -1,5 +1,5 @@
 #pragma once
-// Code that all calls for vectors of texts share: their fields, and their requests to the engine.
+// Reads the fields that all pooling routes share, and builds their requests to the engine.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,12 +22,12 @@ namespace quire {
 // Maximum number of texts, or of pairs of texts, in one call.
 inline constexpr std::size_t kMaxPooledTexts = 2048;
 
-// Fields of every call for vectors.
+// The fields that all pooling routes share.
 struct PoolingFields {
   std::string model;
   std::string adapter{};  // LoRA adapter that `model` names; empty: none
   bool add_special_tokens = true;
-  // Keeps at most this many tokens of each text; -1: as many as fit.
+  // Maximum number of tokens to keep of each text; -1: as many as fit.
   std::optional<std::int64_t> truncate_to;
   bool truncates_left = false;
   std::string cache_salt;
@@ -36,16 +36,17 @@ struct PoolingFields {
 };
 
 void read_pooling_fields(ObjectReader& reader, PoolingFields& fields);
-// Returns the kind that the server is started with (--pooling), or else the model's kind. Errors: `unsupported`.
+// Returns the kind of pooling that --pooling sets, or else the model's kind. Errors: `unsupported`.
 Result<PoolingKind> pooling_kind(const RequestContext& context);
-// Ends the reading of fields: unread fields are ignored and named, or refused (--strict-fields). Then finds the adapter that `model` names.
-// Errors: the reader's first error, `unsupported`, `not_found`.
+// Finishes the reader: fields that were not read are added to `ignored`, or rejected with --strict-fields. Then finds the adapter that
+// `model` names. Errors: the reader's first error, `unsupported`, `not_found`.
 Result<void> finish_fields(ObjectReader& reader, PoolingFields& fields, const RequestContext& context);
-// Adds the request for one text. `field` names the text in errors.
+// Adds the engine request for one text. Errors name `field`.
 Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFields& fields, PoolingParams params, const char* field,
                         const RequestContext& context);
 void write_pooled_usage(JsonWriter& json, std::uint64_t num_prompt_tokens);
-// Returns a whole answer with a list of objects of this type; `write` writes the further fields of object i.
+// Returns the body of a response with a list of `count` objects; `write` writes the further fields of object i. `object` is the type of the
+// objects.
 [[nodiscard]] std::string pooled_list(const PooledHead& head, std::string_view object, std::size_t count, std::uint64_t num_prompt_tokens,
                                       const std::function<void(JsonWriter& json, std::size_t i)>& write);
 

@@ -1,6 +1,6 @@
-// Routes for vectors of texts. Runs on the server's thread, except the work that the job pool gets. An answer may contain millions of
-// numbers. Writing them must not delay other clients, so only short answers are written on this thread. A client that disconnects destroys
-// its PendingReply and with it the work in progress.
+// Routes that return vectors or scores of texts. Runs on the server's thread, except for jobs of the job pool. An answer may contain
+// millions of numbers, so only short answers are written on the server's thread; long ones would delay other clients. If a client
+// disconnects, its PendingReply is destroyed together with the work in progress.
 #include "server/api/pooling/pooling_routes.h"
 
 #include <fmt/format.h>
@@ -22,14 +22,14 @@ namespace quire {
 
 namespace {
 
-// More numbers than this take longer to write than to pass to another thread and back.
+// Writing more numbers than this takes longer than passing them to another thread and back.
 constexpr std::size_t kMaxInlineNumbers = 4096;
-// More numbers than this would delay other clients too long, even if the job pool is full.
+// Writing more numbers than this on the server's thread would delay other clients too long, even if the job pool is full.
 constexpr std::size_t kMaxLateNumbers = 256 << 10;
 
 using PreparePooling = Result<PreparedPooling> (*)(std::string body, const RequestContext& context);
 
-// The request's id, and the client that its jobs count for.
+// The request's id, and the client whose share of the job pool its jobs use.
 struct Caller {
   std::string id, client;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Routes for vectors of texts: /v1/embeddings, /pooling, /score, /rerank and their other names.
+// Pooling routes: /v1/embeddings, /pooling, /score, /rerank and their aliases.
 #include "server/api/routes.h"
 
 namespace quire {

@@ -1,6 +1,6 @@
-// /v1/score and /v1/rerank: reads pairs of texts, builds the requests that score them, and writes the scores. Both ends run on the server's
-// thread or in the job pool; between them the engine computes. A prompt is built from a client's texts in one pass over the template, so
-// "{document}" within a text is not replaced.
+// Implements /v1/score and /v1/rerank: reads pairs of texts, builds the requests that score them, and writes the scores. Reading and
+// writing run on the server's thread or in the job pool; between them the engine computes. A prompt is built in one pass over the template,
+// so "{document}" within a client's text is not replaced.
 #include "server/api/pooling/rerank.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ struct PairCall {
   std::vector<TextPair> pairs;
 };
 
-// Reads a text, an object {"text": ...}, or a list of them.
+// Reads a text, an object {"text": ...}, or a list of texts and such objects.
 std::vector<std::string> read_texts(ObjectReader& reader, std::string_view name) {
   std::vector<std::string> texts;
   const json::value* value = reader.find(name);
@@ -51,7 +51,7 @@ std::vector<std::string> read_texts(ObjectReader& reader, std::string_view name)
   return texts;
 }
 
-// Pairs one query with each document, or the i-th query with the i-th document.
+// Pairs one query with each document, or query i with document i.
 void pair_up(ObjectReader& reader, PairCall& call) {
   const std::size_t num_queries = call.queries.size(), num_documents = call.documents.size();
   if (num_documents > kMaxPooledTexts)
@@ -100,7 +100,7 @@ double cosine_of(std::span<const float> a, std::span<const float> b) {
 
 using Scores = std::function<std::vector<double>(std::span<const PooledVector>)>;
 
-// Builds one prompt per pair, after which the model answers yes or no. A score is the probability of yes.
+// Builds one prompt per pair, which asks the model for yes or no. A score is the probability of yes.
 Result<Scores> score_with_cross_encoder(PreparedPooling& prepared, const PairCall& call, const RequestContext& context) {
   const PoolingInfo& info = context.model.pooling();
   const auto no = label_token(info.no_token, context.model), yes = label_token(info.yes_token, context.model);
@@ -146,7 +146,7 @@ std::string score_answer(const PooledHead& head, const std::vector<double>& scor
                      [&](JsonWriter& json, std::size_t i) { json.field("score", scores[i]); });
 }
 
-// Returns the answer with the `most` best documents. `documents` is empty if the answer must not repeat them.
+// Returns the answer with the `most` documents of the highest scores. `documents` is empty if the answer must not contain the texts.
 std::string rerank_answer(const PooledHead& head, const std::vector<double>& scores, const std::vector<std::string>& documents,
                           std::size_t most, std::uint64_t num_prompt_tokens) {
   std::vector<std::size_t> order(scores.size());
@@ -166,7 +166,7 @@ std::string rerank_answer(const PooledHead& head, const std::vector<double>& sco
   });
 }
 
-// Reads both sides of the pairs, under any of the names that vLLM has used for them.
+// Reads the queries and the documents under any of the field names that vLLM has used.
 void read_sides(ObjectReader& reader, PairCall& call, const json::object& object) {
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"text_1", "text_2"}, {"queries", "documents"}, {"queries", "items"}, {"data_1", "data_2"}};

@@ -1,6 +1,6 @@
 #pragma once
-// /v1/score and /v1/rerank, as in vLLM, Jina and Cohere: how well documents answer a query. An embedding model scores with the cosine of
-// the vectors, a cross-encoder with the probability of its "yes".
+// Implements /v1/score and /v1/rerank, as in vLLM, Jina and Cohere: scores how well documents answer a query. The score of an embedding
+// model is the cosine of two vectors. The score of a cross-encoder is the probability of its "yes".
 #include <string>
 
 #include "quire/base/error.h"
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Each function consumes the body and frees it as soon as it is parsed. Called on any thread.
+// Parse the body and free it immediately afterwards. Called on any thread.
 Result<PreparedPooling> prepare_score(std::string body, const RequestContext& context);
 Result<PreparedPooling> prepare_rerank(std::string body, const RequestContext& context);
 

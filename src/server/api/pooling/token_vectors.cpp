@@ -1,6 +1,6 @@
-// /pooling: reads a body, builds a request for each of its texts or for its conversation, and writes the answer. Both ends run on the
-// server's thread or in the job pool; between them the engine computes. Rows of all tokens may be large, so their number is bounded before
-// the engine gets a request.
+// Implements /pooling: reads a body, builds a request for each of its texts or for its conversation, and writes the answer. Reading and
+// writing run on the server's thread or in the job pool; between them the engine computes. The rows of all tokens may be large, so their
+// total size is limited before the engine gets a request.
 #include "server/api/pooling/token_vectors.h"
 
 #include <fmt/format.h>
@@ -26,13 +26,14 @@ struct PoolingRequest {
   const char* field = "input";
   std::vector<Prompt> texts;
   std::optional<ChatPrompt> chat;       // replaces `texts`
-  std::vector<PromptImage> pictures{};  // images of the conversation, once it is rendered
+  std::vector<PromptImage> pictures{};  // images of the conversation, set when it is rendered
   bool of_tokens = false;
   bool to_files = false;
   VectorForm form;
 };
 
-// By default nothing is added to a conversation, as in vLLM: it is encoded, not answered.
+// Reads a conversation. By default no generation prompt and no special tokens are added, as in vLLM, because the conversation is encoded
+// and not answered.
 ChatPrompt read_conversation(json::object& object, ObjectReader& reader, PoolingFields& fields, const ImageReading& image_reading) {
   if (json::value& generates = object["add_generation_prompt"]; generates.is_null()) generates = false;
   fields.add_special_tokens = reader.boolean("add_special_tokens", false);
@@ -40,7 +41,7 @@ ChatPrompt read_conversation(json::object& object, ObjectReader& reader, Pooling
   return read_chat_prompt(reader, image_reading);
 }
 
-// Returns whether the vectors of all tokens are requested. The default is the same as vLLM's for a model that makes vectors.
+// Returns whether the vectors of all tokens are requested (task token_embed). The default task is embed, as in vLLM for embedding models.
 bool read_of_tokens(ObjectReader& reader) {
   const std::string task = reader.text("task", "embed");
   if (task != "embed" && task != "token_embed")
@@ -73,7 +74,7 @@ Result<PoolingRequest> parse_pooling(std::string body, const RequestContext& con
   return request;
 }
 
-// Writes [token][number], or in base64 the bytes of all numbers.
+// Writes the rows as an array [token][number], or the bytes of all numbers in base64.
 void write_rows(JsonWriter& json, std::span<const float> rows, std::uint32_t width, const VectorForm& form) {
   PooledVector all;
   if (!form.is_base64) json.begin_array();
@@ -91,7 +92,7 @@ void write_rows(JsonWriter& json, std::span<const float> rows, std::uint32_t wid
     json.end_array();
 }
 
-// `width`: size of each token's vector, if an answer has several vectors; 0: each answer has one vector.
+// Returns the body of the response. `width` is the size of each token's vector, or 0 if each answer is one vector.
 std::string pooling_answer(const PooledHead& head, std::span<const PooledVector> answers, const VectorForm& form, std::uint32_t width,
                            std::uint64_t num_prompt_tokens) {
   return pooled_list(head, "pooling", answers.size(), num_prompt_tokens, [&](JsonWriter& json, std::size_t i) {
@@ -124,7 +125,7 @@ Result<void> render_chat(PoolingRequest& request, const RequestContext& context)
   return {};
 }
 
-// Writes the rows to files. The answer contains the paths instead of the rows.
+// Writes the rows to files and returns the body of the response, which contains the paths instead of the rows.
 Result<std::string> files_answer(const PooledHead& head, std::span<const PooledVector> answers,
                                  const std::vector<std::vector<TokenId>>& prompts, const HiddenStatesFolder& destination,
                                  std::uint64_t num_prompt_tokens) {
@@ -139,7 +140,7 @@ Result<std::string> files_answer(const PooledHead& head, std::span<const PooledV
   });
 }
 
-// Returns the kind of pooling: every token's row, or the vector of a text as in /v1/embeddings.
+// Returns the kind of pooling: PoolingKind::all for the rows of all tokens, else the kind that /v1/embeddings uses.
 Result<PoolingKind> kind_of(const PoolingRequest& request, const RequestContext& context) {
   if (request.of_tokens) return PoolingKind::all;
   if (context.model.pooling().pair_template.empty()) return pooling_kind(context);

@@ -1,5 +1,5 @@
 #pragma once
-// /pooling, as in vLLM: the vector of a text or of a conversation, or the vectors of all its tokens.
+// Implements /pooling as in vLLM: returns the vector of a text or a conversation, or the vectors of all its tokens.
 #include <string>
 
 #include "quire/base/error.h"
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Consumes the body and frees it as soon as it is parsed. Called on any thread.
+// Parses the body and frees it immediately afterwards. Called on any thread.
 Result<PreparedPooling> prepare_pooling(std::string body, const RequestContext& context);
 
 }  // namespace quire

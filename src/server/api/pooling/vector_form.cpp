@@ -71,7 +71,7 @@ PooledVector finished_vector(std::span<const float> row, std::uint32_t size, boo
   if (size > 0 && size < row.size()) row = row.first(size);
   PooledVector vector(row.begin(), row.end());
   if (!normalize) return vector;
-  constexpr double kLeastLength = 1e-12;  // same value as in torch's normalize()
+  constexpr double kLeastLength = 1e-12;  // the minimum in torch's normalize()
   double squares = 0.0;
   for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
   const double length = std::max(std::sqrt(squares), kLeastLength);

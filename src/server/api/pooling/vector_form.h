@@ -1,5 +1,5 @@
 #pragma once
-// Fields that several calls for vectors share: their texts, and the form of the vectors.
+// Reads fields that several pooling routes share: their texts, and the format of the vectors.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,12 +20,12 @@ struct VectorForm {
 
 // Reads `input`: a text, token ids, or a list of either.
 std::vector<Prompt> read_input(ObjectReader& reader, std::uint32_t vocab_size);
-// Reads all fields of the form except the size. `form` contains the defaults.
+// Reads all fields of `form` except `size`. The initial values of `form` are the defaults.
 void read_form(ObjectReader& reader, VectorForm& form);
 
 // Returns the first `size` numbers of a row (0: all), scaled to length 1 if `normalize` is set.
 PooledVector finished_vector(std::span<const float> row, std::uint32_t size, bool normalize);
-// Writes an array of numbers, or their bytes in base64.
+// Writes an array of numbers, or the bytes of the numbers in base64.
 void write_vector(JsonWriter& json, std::span<const float> values, bool is_base64);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// The lock is held only to look up entries and to relink lists. A job pool thread can lose its core while it holds the lock, and the
-// server's thread then waits. Large objects are therefore created before the lock is taken and freed after it is released: `dropped` is
-// declared before the lock, so it outlives the lock.
+// Holds the lock only to look up entries and to relink lists. A job pool thread may be preempted while it holds the lock, and the server's
+// thread then waits. Large objects are therefore created before the lock is taken and freed after it is released: `dropped` is declared
+// before the lock, so it is destroyed after the lock.
 #include "server/api/responses/response_store.h"
 
 #include <algorithm>

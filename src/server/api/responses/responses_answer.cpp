@@ -1,6 +1,6 @@
-// Writes answers of /v1/responses on the server's thread, from the same parts as chat answers: items with separate events, and one sequence
-// number over all events. keep() stores the conversation as templates read it, and its tokens, so that the next turn's prompt can begin
-// with exactly the same tokens.
+// Writes answers of /v1/responses on the server's thread, from the same parts as chat answers: each item has separate events, and one
+// sequence number counts all events. keep() stores the answer's tokens and the conversation as chat messages, so that the prompt of the
+// next turn can begin with exactly the same tokens.
 #include "server/api/responses/responses_answer.h"
 
 #include <fmt/format.h>
@@ -28,13 +28,13 @@ void write_usage(JsonWriter& json, const Usage& usage) {
   json.field("total_tokens", usage.prompt_tokens + usage.completion_tokens).end_object();
 }
 
-// Returns the status of the answer, and of its last item if that is cut off.
+// Returns the status of the answer, which is also the status of a truncated last item.
 std::string_view status_of(FinishReason reason) {
   if (reason == FinishReason::length) return "incomplete";
   return reason == FinishReason::abort ? "cancelled" : "completed";
 }
 
-// Returns the elements of an array without brackets, so that more can be added.
+// Returns the elements of the JSON array without brackets, so that more elements can be appended.
 std::string elements_of(const std::vector<PositionLogprobs>& logprobs, const Tokenizer& tokenizer) {
   std::string array;
   JsonWriter json(array);
@@ -65,7 +65,8 @@ std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t nu
     case PromptChange::none:
       break;
   }
-  // The prefix is the same, and the cache has lost it. OpenAI's list has no reason for that case; /v1/requests/{id}/explain has one.
+  // The prompts have the same prefix, so a miss means that the prefix was evicted. OpenAI's list has no reason for eviction;
+  // /v1/requests/{id}/explain reports it.
   const bool is_there = num_cached_tokens + PromptFingerprint::kBlock >= compared.num_reusable_tokens;
   return outcome(is_there ? "cache_hit" : "unavailable");
 }
@@ -82,7 +83,7 @@ void ResponseWriter::response_event(std::string& events, std::string_view type, 
   event(events, type, [&](JsonWriter& json) { json.raw_field("response", response); });
 }
 
-// Writes the event "response.WHAT" of the last item.
+// Writes the event "response.WHAT" for the last item.
 template <class Write>
 void ResponseWriter::item_event(std::string& events, std::string_view what, Write write) {
   event(events, fmt::format("response.{}", what), [&](JsonWriter& json) {
@@ -91,7 +92,7 @@ void ResponseWriter::item_event(std::string& events, std::string_view what, Writ
   });
 }
 
-// Writes an event with the whole last item.
+// Writes an event that contains the whole last item.
 void ResponseWriter::whole_item_event(std::string& events, std::string_view type) {
   event(events, type, [&](JsonWriter& json) {
     json.field("output_index", items_.size() - 1).key("item");
@@ -99,7 +100,7 @@ void ResponseWriter::whole_item_event(std::string& events, std::string_view type
   });
 }
 
-// Writes an event with the content of the last item.
+// Writes an event that contains the content of the last item.
 void ResponseWriter::part_event(std::string& events, std::string_view what) {
   item_event(events, what, [&](JsonWriter& json) {
     json.field("content_index", 0).key("part");
@@ -170,7 +171,7 @@ void ResponseWriter::add(std::string& events, const AnswerPart& part) {
     case AnswerPart::Kind::call_end:
       return close(events, "completed");
     case AnswerPart::Kind::call_broken:
-      // A stream cannot take the call back; its text follows.
+      // A stream cannot retract a call that was already sent; its text follows as another item.
       close(events, "incomplete");
       items_.back().is_broken = true;
       if (!is_stream_) items_.pop_back();
@@ -230,7 +231,7 @@ void ResponseWriter::close(std::string& events, std::string_view status) {
 }
 
 void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
-  if (items_.empty()) open(events, Kind::text);  // agents expect a message
+  if (items_.empty()) open(events, Kind::text);  // agents expect at least one message
   const std::string_view status = status_of(end.reason);
   close(events, status == "completed" ? "completed" : "incomplete");
   whole_ = response_json(status, [&](JsonWriter& json) {
@@ -247,7 +248,7 @@ void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
   if (is_stream_) response_event(events, status == "completed" ? "response.completed" : "response.incomplete", whole_);
 }
 
-// Stores the answer. The chat continues from one message that contains the content of all items.
+// Stores the answer. In the stored conversation, one message contains the content of all items.
 void ResponseWriter::keep(const AnswerEnd& end) const {
   if (!call_.is_stored) return;
   std::string text, thoughts, calls;
@@ -258,7 +259,7 @@ void ResponseWriter::keep(const AnswerEnd& end) const {
     JsonWriter json(calls);
     write_function_call(json, item.call_id, item.name, item.text);
   }
-  std::string conversation = call_.conversation.substr(0, call_.conversation.size() - 1);  // an array without its bracket
+  std::string conversation = call_.conversation.substr(0, call_.conversation.size() - 1);  // without the closing bracket of the array
   JsonWriter json(conversation);
   json.begin_object().field("role", "assistant").field("content", text);
   if (!thoughts.empty()) json.field("reasoning_content", thoughts);

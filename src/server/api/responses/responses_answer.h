@@ -1,5 +1,5 @@
 #pragma once
-// Writes answers of /v1/responses: whole answers, and the events of a stream.
+// Writes answers of /v1/responses: whole answers and the events of streams.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,7 +15,8 @@
 
 namespace quire {
 
-// Returns `prompt_cache_diagnostics`: whether the cache had the prefix that the prompt shares with the compared prompt, and if not, why.
+// Returns the JSON of `prompt_cache_diagnostics`: whether the prefix that the prompt shares with the compared prompt was cached, or the
+// reason for the miss.
 [[nodiscard]] std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t num_cached_tokens);
 
 class ResponseWriter final : public SingleAnswerWriter {
@@ -36,7 +37,7 @@ class ResponseWriter final : public SingleAnswerWriter {
   void end(std::string& events, const AnswerEnd& end) override;
   void fail(std::string& events, const Error& error) override;
   [[nodiscard]] std::string whole() const override { return whole_; }
-  // Sets the comparison with an earlier prompt; null: not requested.
+  // Sets the result of comparing the prompt with an earlier prompt. Null if not requested.
   void set_comparison(std::shared_ptr<const PromptComparison> compared) { compared_ = std::move(compared); }
 
  private:
@@ -45,8 +46,8 @@ class ResponseWriter final : public SingleAnswerWriter {
     Kind kind = Kind::text;
     std::string id, call_id, name, text;
     std::string_view status = "in_progress";
-    std::string logprobs{};  // of text: the elements of its array
-    bool is_broken = false;  // an invalid call: its text follows
+    std::string logprobs{};  // of a text: the elements of its JSON array
+    bool is_broken = false;  // an invalid call, whose text follows as another item
   };
   // `write(json)` writes the further fields.
   template <class Write>

@@ -1,6 +1,6 @@
 // Converts items of /v1/responses (messages, reasoning, calls, their outputs, references to earlier items) to the messages that a chat
 // template reads. Runs where the body is read, on the server's thread or in the job pool. Consecutive items of the model become one
-// message, as the model produced them. A template would otherwise show turns that never existed.
+// message, because the model generated them in one turn and the template must render the same turns.
 #include "server/api/responses/responses_items.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ bool is_text_part(std::string_view type) {
          type == "reasoning_text";
 }
 
-// Returns a string as it is, or parts with text joined by line feeds like the parts of a chat message.
+// Returns a string unchanged, or joins the text parts with line feeds like the parts of a chat message.
 Result<json::string> text_of_parts(const json::value& content, const std::string& field) {
   if (content.is_string()) return content.get_string();
   if (!content.is_array()) return std::unexpected(wrong_item(field, "must be a string or an array of parts, not " + describe(content)));
@@ -56,7 +56,7 @@ Result<json::string> text_of_parts(const json::value& content, const std::string
   return out;
 }
 
-// Returns the result of text_of_parts() or, with images, the equivalent parts of a chat message.
+// Returns the result of text_of_parts() or, if there are images, the equivalent parts of a chat message.
 Result<json::value> content_of_message(const json::value& content, const std::string& field) {
   const auto is_picture = [](const json::value& part) { return part.is_object() && text_of(part.get_object(), "type") == "input_image"; };
   if (!content.is_array() || std::ranges::none_of(content.get_array(), is_picture)) {
@@ -95,7 +95,7 @@ class ItemsReader {
   Result<void> add_call(const json::object& item, const std::string& field);
   Result<void> add_output(const json::object& item, const std::string& field);
   Result<void> add_reference(const json::object& item, const std::string& field);
-  // Returns the current turn of the model. With `begins`, starts another turn if the current one has text or calls already.
+  // Returns the current turn of the model; begins one if none is open. With `begins`, first ends a turn that already has text or calls.
   json::object& turn(bool begins) {
     if (begins && (turn_.contains("tool_calls") || has_text_)) finish();
     if (!std::exchange(is_open_, true)) {
@@ -147,7 +147,7 @@ Result<void> ItemsReader::add_message(const json::object& item, const std::strin
   return {};
 }
 
-// Adds the reasoning or, if it is missing, its summary.
+// Adds the reasoning's content, or its summary if the content is missing.
 Result<void> ItemsReader::add_reasoning(const json::object& item, const std::string& field) {
   for (const char* name : {"content", "summary"}) {
     const json::value* parts = item.if_contains(name);

@@ -9,10 +9,10 @@
 
 namespace quire {
 
-// Returns an item of an earlier answer by its id.
+// Returns the item of an earlier answer with this id.
 using FindItem = std::function<Result<boost::json::object>(std::string_view id)>;
 
-// Appends the messages that `items` stand for. Consecutive reasoning, text and calls of the model become one message. Errors name
+// Converts `items` to chat messages and appends them. Consecutive reasoning, text and calls of the model become one message. Errors name
 // "input[i]...".
 [[nodiscard]] Result<void> append_items(const boost::json::array& items, const FindItem& find, boost::json::array& messages);
 

@@ -1,5 +1,6 @@
-// Translates the body of /v1/responses into a chat request, which is then read like any other. Runs where the body is read, on the server's
-// thread or in the job pool. It reads from the response store, which has a lock. It finds earlier responses of the request's tenant only.
+// Translates the body of /v1/responses into a chat request, which is then read like a body of /v1/chat/completions. Runs where the body is
+// read, on the server's thread or in the job pool. Reads the thread-safe response store, which returns only responses of the request's
+// tenant.
 #include "server/api/responses/responses_request.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr json::parse_options kStored{.max_depth = 256};  // stored bodies were parsed with a smaller max_depth
+constexpr json::parse_options kStored{.max_depth = 256};  // stored bodies were parsed with a smaller max_depth, so this one always suffices
 
 std::string_view string_at(const json::object& object, std::string_view name) {
   const json::value* value = object.if_contains(name);
@@ -34,7 +35,7 @@ json::array stored_array(const std::string& text) {
   return std::move(json::parse(text, {}, kStored).get_array());
 }
 
-// Returns a stored item. Its id is "msg_", "rs_" or "fc_", then the id of its response without "resp_", then its index in the output.
+// Returns a stored item. Its id consists of "msg_", "rs_" or "fc_", the id of its response without "resp_", and its index in the output.
 Result<json::object> stored_item(TenantResponses tenant_responses, std::string_view id) {
   const std::size_t begin = id.find('_') + 1, end = id.rfind('_');
   const auto gone = [&] {
@@ -52,7 +53,7 @@ Result<json::object> stored_item(TenantResponses tenant_responses, std::string_v
   return std::move(output[index].get_object());
 }
 
-// Translates one body into a chat. Each read_*() consumes some of its fields, in the order of run().
+// Translates one body into a chat. Each read_*() consumes some fields; run() calls them in order.
 class Translation {
  public:
   Translation(json::object& body, TenantResponses tenant_responses)
@@ -83,13 +84,13 @@ class Translation {
   json::object settings_;
 };
 
-// Repeats a field of the request in the answer, or its default.
+// Copies a field of the request to the answer. If the field is missing or null, writes the default.
 void Translation::repeat(std::string_view name, const json::value& otherwise) {
   const json::value* value = body_->if_contains(name);
   settings_.emplace(name, value != nullptr && !value->is_null() ? *value : otherwise);
 }
 
-// Adds to a client's object the fields that an answer always has.
+// Adds the missing fields to an object of the client, because an answer always contains them.
 void complete_fields(json::value& value, const json::object& otherwise) {
   if (!value.is_object()) return;
   for (const auto& [name, fallback] : otherwise)
@@ -182,7 +183,7 @@ void Translation::read_tools() {
   if (!out.empty()) chat_.emplace("tools", std::move(out));
 }
 
-// The chat's reader also accepts a function's name without an object around it.
+// Copies tool_choice unchanged: the reader of chats also accepts a function as {"type": "function", "name": ...}.
 void Translation::read_tool_choice() {
   const json::value* choice = reader_.find("tool_choice");
   if (choice == nullptr) return;
@@ -193,7 +194,7 @@ void Translation::read_tool_choice() {
   chat_.emplace("tool_choice", *choice);
 }
 
-// Reads {"format": ..., "verbosity": ...}.
+// Reads the field text: {"format": ..., "verbosity": ...}.
 void Translation::read_text(std::vector<std::string>& ignored) {
   json::value* text = reader_.find("text");
   if (text == nullptr) return;
@@ -214,7 +215,7 @@ void Translation::read_text(std::vector<std::string>& ignored) {
   if (const auto done = inner.finish(ignored); !done) reader_.reject(done.error());
 }
 
-// Reads the effort. The kind of summary has no effect, because the reasoning is returned unchanged.
+// Reads the effort. Ignores the kind of summary, because the reasoning is returned unchanged.
 void Translation::read_reasoning() {
   json::value* reasoning = reader_.find("reasoning");
   if (reasoning == nullptr) return;
@@ -264,7 +265,7 @@ Result<ChatOfResponse> Translation::run(std::vector<std::string>& ignored) {
   const std::string instructions = reader_.text("instructions");
   read_input();
   read_others(ignored);
-  if (!reader_.failed()) call_.settings = settings();  // before the parts are consumed
+  if (!reader_.failed()) call_.settings = settings();  // before the parts of the body are consumed
   read_tools();
   read_tool_choice();
   read_text(ignored);

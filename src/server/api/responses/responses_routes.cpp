@@ -1,5 +1,5 @@
-// Routes of /v1/responses. Runs on the server's thread, except the work that the job pool gets. A tenant sees only its own responses. The
-// request's key determines the tenant; its body never does.
+// Routes of /v1/responses. Runs on the server's thread, except for jobs of the job pool. A tenant sees only its own responses. The
+// request's API key determines the tenant; no field of the body does.
 #include "server/api/responses/responses_routes.h"
 
 #include <fmt/format.h>
@@ -80,7 +80,8 @@ Result<std::string> count_input_tokens(std::string body, const Store& store, con
   return json_object([&](JsonWriter& json) { json.field("object", "response.input_tokens").field("input_tokens", *count); });
 }
 
-// Returns the number of bytes to read, including an earlier conversation: a small body may continue a large conversation.
+// Returns the number of bytes to read, including the assumed size of an earlier conversation, because a small body may continue a large
+// conversation.
 std::size_t num_bytes_to_read(const HttpRequest& request, const ResponseStore& store) {
   const bool is_alone =
       request.body.find("previous_response_id") == std::string::npos && request.body.find("item_reference") == std::string::npos;
@@ -141,7 +142,7 @@ Reply read_input(Serving& serving, ResponseStore& store, HttpRequest& request, c
 
 ApiRoutes responses_routes(Serving& serving) {
   const auto store = std::make_shared<ResponseStore>(serving.options().max_response_store_bytes);
-  // Without this route "compact" would be taken for the id of a response.
+  // Without this route, "compact" would be read as the id of a response.
   const auto no_compaction = [&serving](HttpRequest&, const Wake&) {
     return serving.refuse(
         {ErrorCode::not_found, "", "this server does not compact conversations", "ask the model for a summary, or send truncation"});

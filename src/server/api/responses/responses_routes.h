@@ -1,5 +1,5 @@
 #pragma once
-// OpenAI's /v1/responses: answers have items with separate events, and are stored for the next turn.
+// OpenAI's /v1/responses: each item of an answer has separate events, and answers are stored for the next turn.
 #include "server/api/routes.h"
 
 namespace quire {

@@ -1,5 +1,5 @@
 #pragma once
-// Reads stored responses: the items of their requests, page by page.
+// Reads the items of stored responses' requests, page by page.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -15,10 +15,10 @@ struct ItemPage {
   std::string after;  // id of the item before the page; empty: from the beginning
 };
 
-// Parses the query of a request's target.
+// Parses the query of a request target.
 Result<ItemPage> parse_item_page(std::string_view target);
 
-// Returns the body of the answer. Called on any thread.
+// Returns the body of the response. Called on any thread.
 [[nodiscard]] std::string input_items(const StoredResponse& response, const ItemPage& page);
 
 }  // namespace quire

@@ -1,9 +1,9 @@
-// The block map: one cell per block. It is drawn as a small image with one pixel per block, which is then enlarged. Between two frames only
-// blocks that have changed, glow or pulse are coloured again.
+// The block map, with one cell per block. Draws a small image with one pixel per block and enlarges it. Between two frames, colours only
+// the blocks again that have changed, glow or pulse.
 const map = {mode: "owner", columns: 1, rows: 1, cell: 1, width: 0, picture: null, pixels: null, small: null, mask: null, glow: new Map(), dirty: true, moving: [], at: 0, owner: 0};
 const GLOW_MS = 900;
 
-// Chooses the largest cells that fit, in whole pixels of the screen, so that all cells are equal.
+// Chooses the largest cells that fit. Cells have a whole number of screen pixels, so that all cells are equally large.
 function layMap(count) {
   const box = by("map"), ratio = devicePixelRatio || 1, width = Math.floor(box.clientWidth * ratio);
   if (width === 0) return;
@@ -34,7 +34,7 @@ function gaps(cell) {
   return tile;
 }
 
-// Returns the colour of a block in the state that is shown; `now` is in tenths of a second.
+// Returns the colour of block `i` in the shown state; `now` is in tenths of a second.
 function colourOf(state, i, now) {
   const k = i * FIELDS, owner = state[k], used = state[k + 1], bits = state[k + 2], holders = holdersOf(bits);
   const flags = bits & 255, isFree = holders === 0 && !(flags & CACHED);
@@ -54,7 +54,7 @@ function glow(block) {
   if (map.glow.size < 20000 && !calm) map.glow.set(block, performance.now());
 }
 
-// Returns whether something was drawn.
+// Draws the map. Returns whether something was drawn.
 function drawMap(history, time) {
   if (history.count !== map.count || !map.pixels) layMap(Math.max(0, history.count));
   if (!map.pixels) return false;
@@ -91,7 +91,7 @@ function drawMap(history, time) {
   return true;
 }
 
-// Returns the block under the pointer, or 0.
+// Returns the number of the block under the pointer, or 0.
 function blockAt(event) {
   const box = by("map-canvas").getBoundingClientRect();
   const column = Math.floor((event.clientX - box.left) * map.ratio / map.cell), row = Math.floor((event.clientY - box.top) * map.ratio / map.cell);

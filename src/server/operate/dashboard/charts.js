@@ -1,4 +1,4 @@
-// The figures of a frame, and their small charts.
+// Shows the figures of a frame and their small charts.
 const FIGURES = [
   {key: "running", name: "Running", of: "decode", show: whole},
   {key: "waiting", name: "Waiting", of: "queued", show: whole},
@@ -22,7 +22,7 @@ function makeTiles() {
   }
 }
 
-// Computes the figures of the newest frame from its counters and the counters of earlier frames.
+// Computes the figures of the newest frame from its counters and from the counters of earlier frames.
 function figuresOf(history) {
   const at = history.frames.length - 1, frame = history.frames[at], engine = frame.told.engine;
   const rate = (name, over) => {
@@ -41,7 +41,8 @@ function figuresOf(history) {
     frame.states[row[stateAt]] = (frame.states[row[stateAt]] || 0) + 1;
     if (row[causeAt]) frame.causes[row[causeAt]] = (frame.causes[row[causeAt]] || 0) + 1;
   }
-  // The engine counts requests that its scheduler does not have yet; they have no row. All figures of waiting requests come from this sum.
+  // The engine also counts requests that have not reached its scheduler and therefore have no row. All figures of waiting requests use this
+  // sum.
   const inRows = WAITING.reduce((sum, state) => sum + (frame.states[state] || 0), frame.told.requests_left_out);
   frame.states.arrived = Math.max(0, engine.waiting - inRows);
   frame.figures.waiting = inRows + frame.states.arrived;
@@ -81,7 +82,7 @@ function drawSpark(figure, history) {
   context.fill();
 }
 
-// An entry is [name, value, colour, text]. showBar() draws a bar of the values; showRows() writes a row for each entry.
+// Draws a bar of the entries' values; showRows() writes one row per entry. An entry is [name, value, colour, text].
 function showBar(box, entries, label) {
   const all = entries.filter(entry => entry[1] > 0), bar = make(box, "div", undefined, "bar");
   bar.setAttribute("role", "img");
@@ -147,8 +148,8 @@ function showTiers(history) {
   by("tiers").replaceChildren(box);
 }
 
-// Shows which prompt tokens were found, why the others were missed, and why requests waited: since the server started, and in the last
-// minute.
+// Shows which prompt tokens were found in caches, why the others were missed, and why requests waited: since the server started, and in the
+// last minute.
 function showCauses(history) {
   const frame = history.frame, engine = frame.told.engine, minute = history.before(60).told, box = make(null, "div");
   const added = (now, before) => { const more = (now || 0) - (before || 0); return more > 0 ? ` (+${whole(more)})` : ""; };
@@ -170,13 +171,13 @@ function showCauses(history) {
   by("waits").replaceChildren(waits);
 }
 
-// Returns the rows of all requests in an answer of GET /v1/cache/curve (docs/curve.md), or null if nothing is known yet.
+// Returns the rows for all requests in an answer of GET /v1/cache/curve (docs/curve.md), or null if the curve has no data yet.
 function rowsOfCurve(answer) {
   const all = answer?.curves?.find(curve => curve.tenant === null);
   return all && all.prompt_tokens > 0 ? all.rows : null;
 }
 
-// Draws the hit rate by cache size. Every octave has the same width. Dots mark the current size, and the size with each tier.
+// Draws the hit rate by cache size. Every octave has the same width. Dots mark the current size and the sizes including each tier.
 function drawCurve(rows) {
   by("curve").hidden = !rows;
   if (!rows) return;
@@ -197,7 +198,7 @@ function drawCurve(rows) {
     context.fillStyle = css(row.label.startsWith("now +") ? colour.storing : colour.accent);
     context.beginPath(); context.arc(x(row), y(row), 4, 0, 2 * Math.PI); context.fill();
   }
-  // Labels of the smallest size, the current size and the largest size.
+  // Labels the smallest size, the current size and the largest size.
   const now = rows.find(row => row.label?.startsWith("now")), last = rows[rows.length - 1];
   context.fillStyle = css(colour.soft);
   for (const [row, align] of [[rows[0], "left"], [now, "center"], [last, "right"]]) {

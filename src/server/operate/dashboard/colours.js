@@ -1,4 +1,4 @@
-// Colours of the style sheet in the form that canvases need, and the words for states and causes.
+// Converts the colours of the style sheet for canvases, and defines the words for states and causes.
 const STATES = {
   arrived: ["queued", "arrived, not scheduled yet"], queued: ["queued", "queued"], grammar: ["held", "grammar not compiled yet"], input: ["held", "session without input"],
   loading: ["loading", "loading blocks from a tier"], prefill: ["prefill", "computing its prompt"], decode: ["decode", "generating its answer"],
@@ -13,12 +13,12 @@ const MISSES = {
   behind_a_miss: "after a missing block", last_token: "last token", other_group: "not kept by another cache group", partial_block: "partial block", load_failed: "load failed",
   not_looked_up: "not looked up"};
 
-const colour = {};  // name -> [r, g, b]
+const colour = {};  // keys are names; values are [r, g, b]
 let owners = [], quietOwners = [], heats = [];
 
 const mix = (a, b, share) => a.map((value, i) => Math.round(value + (b[i] - value) * share));
 const word = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0;  // in the byte order of ImageData
-const cssOf = new Map();  // a cache, because each image needs thousands of them
+const cssOf = new Map();  // cached texts of colours, because each image needs thousands
 function css([r, g, b], alpha = 1) {
   if (alpha !== 1) return `rgb(${r} ${g} ${b} / ${alpha})`;
   const key = r << 16 | g << 8 | b;
@@ -27,7 +27,7 @@ function css([r, g, b], alpha = 1) {
   return text;
 }
 
-// Converts OKLCH to RGB. With equal lightness in OKLCH all hues look equally bright.
+// Converts OKLCH to RGB. Colours with equal OKLCH lightness look equally bright in all hues.
 function oklch(l, c, h) {
   const a = c * Math.cos(h), b = c * Math.sin(h);
   const [x, y, z] = [l + 0.3963377774 * a + 0.2158037573 * b, l - 0.1055613458 * a - 0.0638541728 * b, l - 0.0894841775 * a - 1.291485548 * b].map(v => v ** 3);
@@ -36,7 +36,7 @@ function oklch(l, c, h) {
 }
 
 const OWNERS = 64, HEATS = 64;
-const ownerIndex = id => (Math.imul(id >>> 0, 0x9E3779B1) >>> 26);  // neighbouring ids get distant colours
+const ownerIndex = id => (Math.imul(id >>> 0, 0x9E3779B1) >>> 26);  // maps neighbouring ids to distant colours
 const ownerColour = id => owners[ownerIndex(id)];
 
 function readColours() {
@@ -48,7 +48,7 @@ function readColours() {
   const dark = colour.bg[0] < 128;
   owners = Array.from({length: OWNERS}, (_, i) => oklch(dark ? 0.74 : 0.66, 0.13, i / OWNERS * 2 * Math.PI));
   quietOwners = owners.map(one => mix(one, colour.free, dark ? 0.68 : 0.62));
-  // The first colour is for blocks used now, the last one for blocks not used for long.
+  // The first colour is for blocks in use, the last one for blocks that have not been used for a long time.
   heats = Array.from({length: HEATS}, (_, i) => {
     const cold = i / (HEATS - 1);
     return dark ? oklch(0.86 - 0.58 * cold, 0.15 * (1 - cold) + 0.03, 1.45 - 2.9 * cold) : oklch(0.55 + 0.33 * cold, 0.17 * (1 - cold) + 0.02, 0.55 + 0.9 * cold);
@@ -71,7 +71,8 @@ const bytes = value => { let unit = 0; for (; value >= 1024 && unit < 5; ++unit)
 const seconds = value => value < 1 ? Math.round(value * 1000) + " ms" : value < 100 ? value.toFixed(1) + " s" : Math.floor(value / 60) + " min " + Math.round(value % 60) + " s";
 const share = value => (100 * value).toFixed(value < 0.0995 && value > 0 ? 1 : 0) + " %";
 
-// Makes a canvas as sharp as the screen. Returns its drawing context, in CSS pixels, and `resized`: whether the canvas is now blank.
+// Matches the resolution of a canvas to the screen. Returns its drawing context, in CSS pixels, and `resized`: whether the canvas is now
+// blank.
 function fit(canvas, width, height) {
   const ratio = devicePixelRatio || 1, w = Math.round(width * ratio), h = Math.round(height * ratio);
   const resized = canvas.width !== w || canvas.height !== h;

@@ -1,10 +1,10 @@
-// Handlers for pointer, tap, keys and buttons. The page starts at the end of this file.
+// Handles pointer, touch, keys and buttons. The page starts at the end of this file.
 const page = {history: history_, lanes, map, view, take, painted: 0};
 window.quire = page;
 
 by("map-canvas").addEventListener("pointermove", event => { map.at = blockAt(event); map.dirty = true; tellPointed(); });
 by("map-canvas").addEventListener("pointerdown", event => { map.touched = event.pointerType === "touch" && map.at !== blockAt(event); map.at = blockAt(event); map.dirty = true; tellPointed(); });
-// A first tap describes a block, a second one chooses its request.
+// The first tap on a block describes it; a second tap chooses the block's request.
 by("map-canvas").addEventListener("click", event => { if (!map.touched) chooseOwner(blockAt(event)); });
 by("map-canvas").addEventListener("pointerleave", () => { if (document.activeElement !== by("map")) { map.at = 0; map.dirty = true; } });
 by("map").addEventListener("keydown", event => {

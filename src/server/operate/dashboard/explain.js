@@ -1,4 +1,5 @@
-// Shows the answer of GET /v1/requests/{id}/explain in words and bars. All text is set as text, because some of it comes from clients.
+// Shows the answer of GET /v1/requests/{id}/explain in words and bars. Sets all strings as text, never as HTML, because some come from
+// clients.
 const asked = {id: null, timer: 0, answer: ""};
 
 async function explain(id) {
@@ -78,7 +79,7 @@ function showWaits(body, title, waits) {
   if (entries.length) { showBar(body, entries, title); showRows(body, entries); }
 }
 
-// Chooses a request: highlights its blocks and its lane, and explains it. null: chooses no request.
+// Chooses a request: highlights its blocks and its lane, and shows its explanation. With null, chooses no request.
 function choose(id) {
   lanes.chosen = id;
   map.owner = id === null ? 0 : (id >>> 0) + 1;

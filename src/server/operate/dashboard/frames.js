@@ -1,5 +1,5 @@
-// Frames of GET /v1/watch: three numbers per block, the changes that each frame made, and the last minutes of them within a bound in bytes.
-// A change is stored as old XOR new, so that it can be applied forwards and backwards.
+// Stores frames of GET /v1/watch: three numbers per block of the newest and of the shown frame, and the changes of the last minutes'
+// frames, up to a limit in bytes. A change is stored as old XOR new, so that it can be applied forwards and backwards.
 const FIELDS = 3;  // per block: owner + 1; last use, in tenths of a second + 1; hits, holders and flags
 const CACHED = 1, LOADING = 2, STORING = 4;
 const MOST_BYTES = 48 << 20, MOST_FRAMES = 1500;
@@ -45,11 +45,11 @@ class History {
   get live() { return this.at === this.frames.length - 1; }
   get frame() { return this.frames[this.at]; }
 
-  // Adds an answer of the server. Returns the new frame, or null if the answer has none. `follow`: shows the frame immediately, and calls
-  // `changed(block)` for each block that differs.
+  // Adds an answer of the server. Returns the new frame, or null if the answer has no frame. If `follow` is set and the newest frame is
+  // shown, shows the new frame, and calls `changed(block)` for each block that differs.
   take(told, follow, changed) {
     if (!told.engine) return null;
-    // Another server answers, or the machine has been restarted.
+    // The answer comes from another server, or from a restarted machine, so older frames are dropped.
     const newestFrame = this.frames[this.frames.length - 1];
     if (told.blocks.count !== this.count || (newestFrame && told.time_s < newestFrame.time)) {
       this.count = told.blocks.count;
@@ -58,7 +58,7 @@ class History {
       this.shown = new Uint32Array(this.count * FIELDS);
     }
     const wasLive = this.live, next = this.newest, scratch = this.scratch;
-    let touched = null;  // for a frame with all blocks: blocks that it does not list are in their initial state
+    let touched = null;  // used if the answer has all blocks: blocks that are not listed are in their initial state
     if (told.since === null) touched = new Uint8Array(this.count);
     const set = (i, owner, used, word) => {
       const k = i * FIELDS, a = next[k] ^ owner, b = next[k + 1] ^ used, c = next[k + 2] ^ word;
@@ -76,13 +76,13 @@ class History {
     this.bytes += frame.delta.byteLength + 6000;
     while (this.frames.length > 2 && (this.bytes > MOST_BYTES || this.frames.length > MOST_FRAMES)) this.drop();
     const before = this.frames[this.frames.length - 2];
-    // The lanes store the needed data of the rows. The rows of all frames together would be too many.
+    // The lanes store the data that they need from the rows. The rows of all frames would need too much memory.
     if (before) before.requests = null;
     if (follow && wasLive) this.seek(this.frames.length - 1, changed);
     return frame;
   }
 
-  // Removes the oldest frame. If it is shown, the next one is shown instead.
+  // Removes the oldest frame. If this frame is shown, shows the next one instead.
   drop() {
     if (this.at === 0) this.seek(1);
     this.bytes -= this.frames[0].delta.byteLength + 6000;
@@ -90,7 +90,7 @@ class History {
     --this.at;
   }
 
-  // Shows another frame; `changed(block)` is called for each block that differs.
+  // Shows another frame, and calls `changed(block)` for each block that differs.
   seek(to, changed) {
     to = Math.max(0, Math.min(this.frames.length - 1, to));
     const apply = delta => {
@@ -104,7 +104,7 @@ class History {
     while (this.at > to) apply(this.frames[this.at--].delta);
   }
 
-  // Returns the frame from `seconds` before the shown one, or the oldest frame.
+  // Returns the frame `seconds` before frame `at` (default: the shown frame), or the oldest frame.
   before(seconds, at = this.at) {
     let low = 0, high = at;
     const time = this.frames[at].time - seconds;

@@ -1,11 +1,11 @@
-// Requests as lanes: the states of each request over time, assembled from frame to frame. A lane is reused after its request has ended. The
-// memory is bounded: the oldest requests are removed.
+// Shows requests as lanes: the states of each request over time, collected frame by frame. After a request has ended, its lane is reused.
+// The memory is limited: the oldest requests are removed.
 const MOST_TRACKS = 6000, MOST_PARTS = 400, KEPT_S = 330;
 const lanes = {tracks: new Map(), ended: [], free: [], height: 0, span: 120, row: 6, chosen: null, pointed: null, seen: 0, last_s: 0, dirty: true};
 const LABEL = 15;
 
 const nameOf = id => { const track = lanes.tracks.get(id >>> 0) || lanes.lowIds?.get(id >>> 0); return track ? track.name || "request " + track.id : "request " + id; };
-lanes.lowIds = new Map();  // by the low half of the id, which blocks contain
+lanes.lowIds = new Map();  // keys are the low 32 bits of request ids, as in blocks
 
 function takeRequests(frame, fields) {
   const at = {};
@@ -15,7 +15,7 @@ function takeRequests(frame, fields) {
   for (const row of frame.requests) {
     const id = row[at.id];
     let track = lanes.tracks.get(id);
-    if (!track || track.ends) {  // a restarted server counts from the beginning again
+    if (!track || track.ends) {  // after a restart, the server's ids begin again
       track = {id, name: row[at.name], tenant: row[at.tenant], lane: laneFor(), parts: [], begins: frame.time, ends: 0, arrival: row[at.arrival_s]};
       lanes.tracks.set(id, track);
       lanes.lowIds.set(id >>> 0, track);
@@ -24,7 +24,7 @@ function takeRequests(frame, fields) {
     track.seen = seen;
     track.row = {prompt: row[at.prompt_tokens], tokens: row[at.tokens], computed, cached: row[at.cached_tokens], tier: row[at.tier_tokens], preemptions: row[at.preemptions], blocks: row[at.blocks]};
     const last = track.parts[track.parts.length - 1];
-    // Each chunk of the prompt is a separate part.
+    // Each chunk of a prompt becomes a separate part.
     const goesOn = last && !isGap && last.state === state && last.cause === cause && (state !== "prefill" || last.computed === computed);
     if (last && !isGap) last.to = frame.time;
     if (!goesOn) {
@@ -47,7 +47,7 @@ function takeRequests(frame, fields) {
   lanes.dirty = true;
 }
 
-// Returns the topmost free lane.
+// Returns the uppermost free lane, or adds one.
 function laneFor() {
   if (lanes.free.length === 0) return lanes.height++;
   let best = 0;
@@ -55,7 +55,7 @@ function laneFor() {
   return lanes.free.splice(best, 1)[0];
 }
 
-// Removes the lowest lanes if they have been empty for the time that is shown.
+// Removes the lowest lanes if they were empty during the whole shown time.
 function shrinkLanes(time) {
   let most = 0;
   for (const track of lanes.tracks.values()) if (!track.ends || track.ends > time - lanes.span) most = Math.max(most, track.lane + 1);
@@ -85,7 +85,7 @@ function drawLanes(time) {
   }
 }
 
-// Draws the times before the shown moment, every 15, 30 or 60 s.
+// Draws time marks every 15, 30 or 60 s before the shown moment.
 function drawClock(context, width, height, scale) {
   const step = lanes.span > 200 ? 60 : lanes.span > 90 ? 30 : 15;
   for (let ago = step; ago < lanes.span; ago += step) {
@@ -113,7 +113,7 @@ function drawTrack(context, track, at) {
     context.fillStyle = css(colour[STATES[part.state]?.[0] || "held"]);
     context.fillRect(from, at.y + (at.high - high) / 2, Math.max(1, end - from - (part.state === "prefill" && !isOpen ? 0.75 : 0)), high);
   }
-  // The request's colour in the block map.
+  // Draws the colour that the request has in the block map.
   if (at.high >= 4 && first < at.width) { context.fillStyle = css(ownerColour(track.id)); context.fillRect(first, at.y, 3, at.high); }
   context.globalAlpha = 1;
   const end = track.ends ? at.width - (at.time - Math.min(track.ends, at.time)) * at.scale : at.width;
@@ -136,7 +136,7 @@ function drawTrack(context, track, at) {
   }
 }
 
-// Returns the request of this lane at that time, or the nearest request in the lane.
+// Returns the request in the lane under the pointer at that time, or the nearest request in the lane.
 function trackAt(event, time) {
   const box = by("lanes"), frame = box.getBoundingClientRect();
   const lane = Math.floor((event.clientY - frame.top + box.scrollTop) / lanes.row), at = time - (frame.right - event.clientX) / frame.width * lanes.span;

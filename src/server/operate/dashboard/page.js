@@ -53,7 +53,7 @@ const nameOfModel = async () => {
   try {
     const response = await fetch("v1/models", {headers: headers()});
     if (response.ok) by("model").textContent = (await response.json()).data[0].id;
-  } catch { /* The status line reports it. */ }
+  } catch { /* The status line reports the error. */ }
 };
 
 function askForKey(why) {
@@ -61,7 +61,7 @@ function askForKey(why) {
   if (!by("key-dialog").open) by("key-dialog").showModal();
 }
 
-// Shows the current frame of history_, except on the canvases that move.
+// Shows the current frame of history_. Does not paint the canvases that move; paint() does.
 function showFrame() {
   const frame = history_.frame;
   if (!frame) return;
@@ -94,14 +94,14 @@ const momentShown = () => view.paused || !history_.frame ? history_.frame?.time 
 
 function paint(clock) {
   requestAnimationFrame(paint);
-  // Paints a little over thirty times a second. Paints four times a second if the user prefers reduced motion, or if nothing moves.
+  // Paints about thirty times per second, or four times if the user prefers reduced motion or if nothing moves.
   const isBusy = history_.frame && (history_.frame.requests?.length > 0 || lanes.ended.length > 0) && !view.paused;
   const most = calm || !isBusy ? 240 : PERIOD_MS;
   if (!map.dirty && !lanes.dirty && map.glow.size === 0 && clock - view.painted < most) return;
   if (clock - view.painted < PERIOD_MS || !history_.frame) return;
-  view.painted = Math.max(view.painted + PERIOD_MS, clock - PERIOD_MS);  // a late image does not delay the next ones
+  view.painted = Math.max(view.painted + PERIOD_MS, clock - PERIOD_MS);  // a late image does not delay the following images
   const time = momentShown();
-  // Colours by age change even if nothing happens.
+  // In this mode, colours depend on age, so they change even if no block changes.
   if (map.mode === "heat" && clock - view.ageing > 1000) { map.dirty = true; view.ageing = clock; }
   drawMap(history_, time);
   drawLanes(time);
@@ -162,7 +162,7 @@ function setTheme(theme) {
   refresh();
 }
 
-// Called after colours or sizes have changed.
+// Redraws everything. Called after colours or sizes have changed.
 function refresh() {
   readColours();
   map.count = -1;
@@ -172,7 +172,7 @@ function refresh() {
   drawCurve(view.curve);
 }
 
-// Polls the curve, unless the server has none (status 400).
+// Polls the curve of hit rates, unless the server does not collect one (status 400).
 async function pollCurve() {
   let response;
   if (!document.hidden && !by("key-dialog").open) {

@@ -1,7 +1,7 @@
 #pragma once
-// Codes of weights and activations as the integer products of both NEON tables read them; include vec_neon.h first. Activations of a group
-// of 32 columns are stored in pairs of rows, [4][2 rows][8 columns]: one register is an operand of smmla, and two lanes of it are operands
-// of sdot. In int16 mode a pair has first its high halves in this layout, then its low halves: two times 64 bytes.
+// Layout of the codes of weights and activations for the integer products of both NEON tables; include vec_neon.h first. Activations of a
+// group of 32 columns are stored in pairs of rows, [4][2 rows][8 columns]: a register is an operand of smmla, and two lanes of a register
+// are operands of sdot. In int16 mode, a pair has first the high halves in this layout, then the low halves: two times 64 bytes.
 #include <cstddef>
 #include <cstdint>
 
@@ -16,17 +16,17 @@ constexpr std::size_t kHalvesBytes = 64;  // per row and group in int16 mode
 constexpr std::size_t kBytesBytes = 32;   // in int8 mode
 constexpr std::size_t kPairRegister = 16;
 
-// The value that stands for 0 in the bytes of load_codes().
+// The value that represents 0 in the bytes of load_codes().
 template <WeightFormat kFormat>
 constexpr int kZeroByte = zero_code(kFormat) == 128 ? 0 : zero_code(kFormat);
 
-// Returns the values of 4-bit codes, minus 128.
+// Returns the matrix's code table, minus 128.
 [[maybe_unused]] uint8x16_t table_of(const PackedMatrix& w) {
   return veorq_u8(vld1q_u8(w.table.data()), vdupq_n_u8(0x80));
 }
 
-// Loads columns 16 * kHalf .. 16 * kHalf + 15 of four outputs as signed bytes, [4][4 outputs][4 columns]. `block` begins with their first
-// codes.
+// Loads columns 16 * kHalf .. 16 * kHalf + 15 of four outputs as signed bytes, [4][4 outputs][4 columns]. `block` points to the codes of
+// the first of these outputs.
 template <WeightFormat kFormat, int kHalf>
 [[gnu::always_inline]] inline void load_codes(const std::uint8_t* block, [[maybe_unused]] uint8x16_t table, int8x16_t* codes) {
   [[maybe_unused]] uint8x16_t pairs = vdupq_n_u8(0);

@@ -1,15 +1,16 @@
-// Integer products of many rows on processors with NEON's matrix instruction. smmla multiplies two rows of activations with two outputs,
-// eight columns each, which is twice the products of sdot. Codes of a stretch of columns are rearranged once for all rows, signed and in
-// pairs of outputs; activations are in pairs of rows already (codes_neon.h). Called through the table of kernels, on every thread of the
-// pool, for disjoint panels. Integer sums are exact, so this gives the bits of every other implementation; the scaling is the same chain of
-// fused multiply-adds. It must only be called if tables.cpp has found the instructions: without them the program stops.
+// Integer products of many rows, for processors with NEON's matrix instruction (i8mm). smmla multiplies two rows of activations with two
+// outputs, eight columns each, which is twice as many products as sdot. The codes of a stretch of columns are rearranged once for all rows,
+// as signed bytes and in pairs of outputs; activations are already in pairs of rows (codes_neon.h). Called through the table of kernels, on
+// every thread of the pool, for disjoint panels. Integer sums are exact and the scaling uses the same fused multiply-adds, so the results
+// have the bits of every other implementation. Called only if tables.cpp has found the instructions, because other processors would stop
+// the program.
 //
-// Never timed on ARM hardware. Instructions per 64 products, counted in the output of clang 19: 6 (9 in int16 mode) with eight rows, 2 (4)
-// of them smmla, in every format. For q4, rearranging codes and scales adds about 16 / rows.
+// Not measured on ARM hardware. Instructions per 64 products with eight rows, in the output of clang 19: 6, of which 2 are smmla; in int16
+// mode 9, of which 4 are smmla. Rearranging codes and scales of q4 adds about 16 / rows.
 #include <algorithm>
 
 #include "runtime/kernel/cpu/arm/vec_neon.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/arm/codes_neon.h"
 #include "runtime/kernel/cpu/matmul_parts.h"
 #include "runtime/kernel/implementations.h"
@@ -17,8 +18,8 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kStretchGroups = 24;  // groups of 32 columns; codes and scales are laid out once for all rows
-constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the second-level cache while panels pass
+constexpr std::uint32_t kStretchGroups = 24;  // groups of 32 columns whose codes and scales are rearranged once for all rows
+constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the L2 cache while all panels are processed
 constexpr int kPairs = 4;  // pairs of rows that share one load of codes: 8 accumulators for four outputs, 8 registers of codes
 
 // Codes and scales of one panel in a stretch of columns.
@@ -104,7 +105,7 @@ class Matrices {
     }
   }
 
-  // Processes rows `begin` to `end`, counted from `tile`, P pairs at a time. The last pair may have one row only.
+  // Processes rows `begin` to `end`, counted from `tile`, P pairs at a time. The last pair may have only one row.
   template <int P>
   void run_rows(std::uint32_t tile, std::uint32_t begin, std::uint32_t end) {
     for (; begin + 2 * P <= end + 1; begin += 2 * P)
@@ -134,8 +135,8 @@ class Matrices {
     return {{vreinterpretq_s32_s64(vzip1q_s64(a, b)), vreinterpretq_s32_s64(vzip2q_s64(a, b))}};
   }
 
-  // Multiplies the stretch with P pairs of rows and four outputs of the panel. Rows past the last one exist, because tiles of rows are
-  // whole; their results are dropped.
+  // Multiplies the stretch with P pairs of rows and four outputs of the panel. Row tiles are whole, so memory of rows after the last one
+  // exists; the results of these rows are not stored.
   template <int P, bool kMinimums>
   void run_pairs(std::uint32_t tile, std::uint32_t first, std::uint32_t four) {
     const std::uint32_t row = tile + first;
@@ -184,7 +185,7 @@ void multiply_matrices(const PackedMatrix& w, const Activations& x, float* y, st
 
 namespace neon_i8mm {
 
-// For few rows, rearranging the codes does not pay off.
+// Uses the NEON dot products for few rows, because rearranging the codes does not pay off.
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   constexpr std::uint32_t kFewRows = 7;
   check_product(w, x, end);

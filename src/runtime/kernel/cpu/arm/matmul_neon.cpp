@@ -1,13 +1,13 @@
-// Integer products for processors with NEON and its dot products; the contract is in matmul.h. Called through the table of kernels, on
-// every thread of the pool, for disjoint panels. Activations are signed bytes, one per value or a high and a low half, in pairs of rows
-// (codes_neon.h). sdot adds four products per 32-bit lane, and one lane is one output. Four outputs are processed at a time, with the
-// columns of a row in lanes, so that nothing is shuffled. Sums of 16-bit halves are joined exactly and then scaled; a part must never be
-// scaled alone.
+// Integer products for processors with NEON and its dot products; matmul.h has the contract. Called through the table of kernels, on every
+// thread of the pool, for disjoint panels. Activations are signed bytes, one per value or a high and a low half, in pairs of rows
+// (codes_neon.h). sdot adds four products per 32-bit lane, and each lane is one output. Four outputs are processed at a time, and the
+// columns of a row are in lanes, so no shuffles are needed. The sums of the high and low halves are joined exactly before they are scaled,
+// because scaling them separately would round twice.
 //
-// Never timed on ARM hardware. Instructions per 64 products, counted in the output of clang 19 for q4: 10 (17 in int16 mode) with four
-// rows, 4 (8) of them sdot; 17 (25) with one row. Floats take 22 with six rows (bf16: 25), 16 of them fmla.
+// Not measured on ARM hardware. Instructions per 64 products of q4, in the output of clang 19: 10 with four rows, of which 4 are sdot
+// (int16 mode: 17 and 8); 17 with one row (int16 mode: 25). Float products take 22 with six rows (bf16: 25), of which 16 are fmla.
 #include "runtime/kernel/cpu/arm/vec_neon.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/arm/codes_neon.h"
 #include "runtime/kernel/cpu/matmul_impl.h"
 #include "runtime/kernel/implementations.h"
@@ -15,11 +15,11 @@
 namespace quire {
 namespace {
 
-// Values of four neighbouring rows in a group, one lane each.
+// Scales and sums of four neighbouring rows in a group, one lane per row.
 template <WeightFormat kFormat, int kScales>
 struct RowNumbers {
   float32x4_t scale;
-  int32x4_t start[kScales];   // initial value of the sum of products, so that the code of zero counts as 0
+  int32x4_t start[kScales];   // initial value of the sum of products, which subtracts the code of zero
   float32x4_t sums[kScales];  // multiplied with minimums
 
   [[gnu::always_inline]] static RowNumbers load(const Activations& x, std::size_t at) {
@@ -40,7 +40,8 @@ struct RowNumbers {
   }
 };
 
-// Adds the products of one row with 8 N columns of four outputs. `x` is N registers of a pair of rows; kOfPair is the row's index in it.
+// Adds the products of one row with 8 N columns of four outputs. `x` points to N registers of a pair of rows; kOfPair is the index of the
+// row in the pair.
 template <int kOfPair, int N>
 [[gnu::always_inline]] inline int32x4_t add_dots(int32x4_t sum, const int8x16_t* codes, const std::int8_t* x) {
   unrolled<N>([&](auto n) {
@@ -52,10 +53,10 @@ template <int kOfPair, int N>
 }
 
 // Kernel of for_panels(): run<R>() multiplies R rows with one panel. kBytes: size of the codes of a row and group; kScales: scale groups
-// per block of 32. Blocks of four rows begin with a pair, because rows are taken from the first row of a tile on.
+// per block of 32. A block of four rows begins with a whole pair, because blocks begin at the first row of a tile.
 template <std::size_t kBytes, WeightFormat kFormat, int kScales>
 struct Sdot {
-  static constexpr int kRows = 4;                 // 16 accumulators, 8 registers of codes, and room for the rest
+  static constexpr int kRows = 4;                 // 16 accumulators and 8 registers of codes
   static constexpr int kRegisters = 4 / kScales;  // registers of activations, per scale group
   static constexpr std::size_t kCodeBytes = code_bytes(kFormat);
 

@@ -2,16 +2,16 @@
 #include <cmath>
 
 #include "runtime/kernel/cpu/arm/vec_neon.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/arm/codes_neon.h"
 #include "runtime/kernel/implementations.h"
 
-// Computes codes and scales of activations in pairs of rows (codes_neon.h), for both NEON tables. The contract is in matmul.h.
+// Computes codes and scales of activations in pairs of rows (codes_neon.h), for both NEON tables. matmul.h has the contract.
 
 namespace quire {
 namespace {
 
-// Without their sign bit, floats are ordered like their bits, with infinity and NaN above all.
+// Compares floats by their bits without the sign: the order is the same, and infinity and NaN are above all numbers.
 std::uint32_t largest_magnitude(const float* x) {
   uint32x4_t largest = vdupq_n_u32(0);
   unrolled<8>([&](auto i) { largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + 4 * i)))); });
@@ -25,8 +25,8 @@ void store_eight(int16x8_t codes, bool in_halves, std::int8_t* to) {
   vst1_s8(to + kHalvesBytes, vmovn_s16(codes));
 }
 
-// Stores the codes of 32 inputs. They are zero if an input is NaN or infinite, because the factor is zero then. `to` is the row's first
-// byte in its pair.
+// Stores the codes of 32 inputs. If an input is NaN or infinite, the factor is zero and so are all codes. `to` points to the first byte of
+// the row in its pair.
 void store_codes(const float* x, float factor, bool in_halves, std::int8_t* to, std::int32_t* half_sums) {
   for (int half = 0; half < 2; ++half) {
     int32x4_t sum = vdupq_n_s32(0);

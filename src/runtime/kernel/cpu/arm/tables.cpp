@@ -37,7 +37,7 @@ constexpr Kernels with_matrices(Kernels table) {
 }
 constexpr Kernels kNeonI8mm = with_matrices(kNeon);
 
-// NEON is part of every 64-bit ARM processor; its dot products are not.
+// Returns whether the processor has NEON's dot products. NEON itself is part of every 64-bit ARM processor.
 bool has_neon() {
   return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// 16 floats in four registers. Everything here is local to the including file, which is compiled for NEON with dot products. Every
-// operation gives the bits of its counterpart in x86/vec_avx2.h, and all versions sum lanes in one order. Never include it in a file that
-// is compiled for other processors: the program would stop there with an illegal instruction.
+// 16 floats in four registers. All functions are local to the including file, which is compiled for NEON with dot products. Every operation
+// has the same results, bit for bit, as in x86/vec_avx2.h, including the order in which sum() adds lanes. A file that is compiled for other
+// processors must not include this header: it would contain instructions that those processors do not have.
 #include <arm_neon.h>
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 namespace quire {
 namespace {
 
-// Has the interface of x86/vec_avx2.h: 16 lanes, whatever the registers hold, so that loops over lanes and sums of lanes are the same.
+// Has the interface of Vec in x86/vec_avx2.h: always 16 lanes, so that loops over lanes and sums of lanes are the same.
 struct Vec {
-  // There are 32 registers. The accumulators leave room for the weights (keys, values) and a few broadcast values in compiled code.
+  // The counts below leave room in the 32 registers for the accumulators, the weights (or keys or values) and a few broadcast values.
   static constexpr int kMatmulRows = 6;                   // rows that share one load of weights
   static constexpr int kFloatRows = 4, kFloatPanels = 1;  // for float weights: rows, and panels that share an input
   static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // up to kFewRows rows, kPanelsOfFew panels share an input
   static constexpr int kQueries = 2;                      // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 1;                // subtiles of 16 keys that share one load of a query
-  static constexpr bool kMultipliesPairs = false;         // no instruction for pairs of bf16 is used
-  static constexpr int kPairSubtiles = 2;                 // like kScoreSubtiles, for products in pairs, which have one chain instead of two
+  static constexpr bool kMultipliesPairs = false;         // instructions for pairs of bf16 are not used
+  static constexpr int kPairSubtiles = 2;                 // like kScoreSubtiles, for products in pairs (one sum instead of two)
   static constexpr int kValueVectors = 2;                 // vectors of the head that are processed together
   float32x4_t a, b, c, d;
 
@@ -44,13 +44,12 @@ struct Vec {
     return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)), vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
             vcvtq_f32_s32(vmovl_high_s16(high))};
   }
-  // Returns a byte of each 32-bit lane of a line of codes, minus zero_point, as floats. `shift` selects the byte or half-byte, `mask` its
-  // width.
+  // Returns code - zero_point of each 32-bit lane of a line of codes, as floats. `shift` and `mask` select the code's bits in the lane.
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     return {codes4(line, shift, mask, zero_point), codes4(line + 16, shift, mask, zero_point), codes4(line + 32, shift, mask, zero_point),
             codes4(line + 48, shift, mask, zero_point)};
   }
-  // Returns table entries: `shift` selects the half-byte of each lane that is the index into 16 floats.
+  // Looks up a table of 16 floats: in each lane, the four bits from `shift` on are the index.
   static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(table);
     const uint8x16x4_t floats{{vld1q_u8(bytes), vld1q_u8(bytes + 16), vld1q_u8(bytes + 32), vld1q_u8(bytes + 48)}};
@@ -63,7 +62,7 @@ struct Vec {
     vst1q_f32(p + 8, c);
     vst1q_f32(p + 12, d);
   }
-  // There are no masked loads and stores, so the lanes go through memory.
+  // Goes through memory, because NEON has no masked loads and stores.
   void store_first(float* p, std::uint32_t n) const {
     float lanes[16];
     store(lanes);
@@ -74,7 +73,7 @@ struct Vec {
     std::memcpy(lanes, p, n * sizeof(float));
     return load(lanes);
   }
-  // Returns the first n lanes, and `other` in the lanes from n on.
+  // Returns the first n lanes of this vector, and the lanes of `other` from n on.
   [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
     static constexpr std::uint32_t kLanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const auto keep = [n](const std::uint32_t* lanes, float32x4_t x, float32x4_t y) {
@@ -90,11 +89,11 @@ struct Vec {
   static Vec fma(Vec x, Vec y, Vec z) {
     return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c), vfmaq_f32(z.d, x.d, y.d)};
   }
-  // If one operand is NaN, the result is the second operand. (vmaxq_f32 would give NaN, and vmaxnmq_f32 the number.)
+  // Return the second operand if one operand is NaN. (vmaxq_f32 would return NaN, and vmaxnmq_f32 the number.)
   static Vec max(Vec x, Vec y) { return {larger(x.a, y.a), larger(x.b, y.b), larger(x.c, y.c), larger(x.d, y.d)}; }
   static Vec min(Vec x, Vec y) { return {smaller(x.a, y.a), smaller(x.b, y.b), smaller(x.c, y.c), smaller(x.d, y.d)}; }
   static Vec round(Vec x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b), vrndnq_f32(x.c), vrndnq_f32(x.d)}; }
-  // Rounds to the nearest bf16, ties to even, as floats. NaN stays NaN if its low half is zero.
+  // Rounds to the nearest bf16, ties to even, and returns the values as floats. NaN stays NaN if its low half is zero.
   [[nodiscard]] Vec to_bf16() const { return {to_bf16(a), to_bf16(b), to_bf16(c), to_bf16(d)}; }
   // Returns 2^n for integral n.
   static Vec power_of_two(Vec n) { return {power4(n.a), power4(n.b), power4(n.c), power4(n.d)}; }
@@ -124,7 +123,7 @@ struct Vec {
     return vcvtq_f32_s32(vsubq_s32(code, vdupq_n_s32(zero_point)));
   }
   static float32x4_t look_up4(const std::uint8_t* line, int shift, uint8x16x4_t floats) {
-    // the four bytes of float i are bytes 4 i .. 4 i + 3
+    // The four bytes of float i are bytes 4 i .. 4 i + 3.
     const uint32x4_t index = vandq_u32(shifted(line, shift), vdupq_n_u32(15));
     const uint32x4_t bytes = vmlaq_u32(vdupq_n_u32(0x03020100), index, vdupq_n_u32(0x04040404));
     return vreinterpretq_f32_u8(vqtbl4q_u8(floats, vreinterpretq_u8_u32(bytes)));

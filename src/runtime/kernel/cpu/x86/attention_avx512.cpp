@@ -1,5 +1,5 @@
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/attention_impl.h"
 #include "runtime/kernel/implementations.h"
 

@@ -1,9 +1,9 @@
-// Attention in pairs, for processors with an instruction for it. vdpbf16ps adds the products of a pair of dims to each of 16 scores, and
-// the products of a pair of tokens to each of 16 dims of an output. The contract in attention.h takes its order from this instruction. In
-// the scratch, keys are words, [4][head_dim / 2][16], and values are pairs of tokens, [32][head_dim]. Items that are not in pairs use the
-// AVX-512 kernel. Called on every thread of the pool, each with separate scratch.
+// Attention with AttentionItem::in_pairs, for processors with vdpbf16ps. The instruction adds the products of a pair of dims to each of 16
+// scores, and the products of a pair of tokens to each of 16 dims of an output. The contract in attention.h has the order of this
+// instruction. In the scratch, keys are words, [4][head_dim / 2][16], and values are pairs of tokens, [32][head_dim]. Items without
+// in_pairs use the AVX-512 kernel. Called on every thread of the pool, each with separate scratch.
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/attention_impl.h"
 #include "runtime/kernel/cpu/unrolled.h"
 #include "runtime/kernel/implementations.h"
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Adds the products of 16 pairs to c.
+// Returns c plus the products of 16 pairs of bf16.
 Vec fma_pairs(Vec a, Vec b, Vec c) {
   return {_mm512_dpbf16_ps(c.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
 }
@@ -21,7 +21,7 @@ void store_as_bf16(Vec values, std::uint16_t* to) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values.v)));
 }
 
-// Returns 16 dims of two tokens, the first in the low halves. A null token is zeros: it must not be read.
+// Returns 16 dims of two tokens, with the first token in the low halves. A null pointer gives zeros.
 Vec pair_of(const std::byte* first, const std::byte* second) {
   const auto row = [](const std::byte* at) {
     return at == nullptr ? _mm512_setzero_si512() : _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
@@ -29,7 +29,7 @@ Vec pair_of(const std::byte* first, const std::byte* second) {
   return {_mm512_castsi512_ps(_mm512_or_si512(row(first), _mm512_slli_epi32(row(second), 16)))};
 }
 
-// Rows before the windows of all queries may belong to another request, and rows after the tile's tokens are unused: neither is read.
+// Does not read tokens before the windows of all queries, which may belong to another request, and entries after the tile's tokens.
 template <int>
 void load_value_pairs(const Pass& pass, const Tile& tile) {
   const std::uint32_t dim = pass.layer->head_dim;

@@ -1,6 +1,7 @@
 #pragma once
-// Loops of integer products over 256-bit registers; include vec_avx2.h and matmul_walk.h first. Local to the including file, one per way to
-// multiply (matmul_avx2.cpp, matmul_avxvnni.cpp). A panel is processed in two halves of eight outputs, one per 32-bit lane.
+// Loops of integer products over 256-bit registers; include vec_avx2.h and matmul_walk.h first. Local to the including file:
+// matmul_avx2.cpp and matmul_avxvnni.cpp include it, each with a different `Dots`. A panel is processed in two halves of eight outputs, one
+// per 32-bit lane.
 #include <cstring>
 
 #include "runtime/kernel/cpu/unrolled.h"
@@ -8,7 +9,7 @@
 namespace quire {
 namespace {
 
-// Loads four codes of each of eight outputs, a byte per code.
+// Loads four codes of each of eight outputs, as one byte per code.
 template <WeightFormat kFormat>
 [[gnu::always_inline]] inline __m256i load_line(const std::uint8_t* block, __m256i table, int s) {
   const auto at = [&](int line) __attribute__((always_inline)) {
@@ -32,16 +33,16 @@ template <WeightFormat kFormat>
   return _mm256_set1_epi32(four);
 }
 
-// Loads eight scales. Scales in bytes are multiples of the unit.
+// Loads eight scales as floats. One-byte scales are multiplied by their unit.
 inline __m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes, __m256 unit) {
   if (bytes == 1) return _mm256_mul_ps(Vec::load8_i8(at), unit);
   if (bytes == 2) return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
   return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
 }
 
-// Kernel of for_panels(): run<R>() multiplies R rows with one panel. kScales: scale groups per block of 32. `Dots` has
+// Kernel of for_panels(): run<R>() multiplies R rows with one panel. kScales: scale groups per block of 32. Members of `Dots`:
 //  - kRows: the most rows at a time, a divisor of kRowTile; kRowBytes: size of the codes of a row and group;
-//  - kCountsFromZero: whether its sums already count codes from the code of zero;
+//  - kCountsFromZero: whether the sums already use code - zero_code();
 //  - dots<R>(block, table, i, x, out): exact sums of scale group i with R rows, for the eight outputs with codes at `block`.
 template <class Dots, WeightFormat kFormat, int kScales>
 struct HalfPanels {
@@ -66,7 +67,7 @@ struct HalfPanels {
     __m256 acc[R];
     unrolled<R>([&](auto r) __attribute__((always_inline)) { acc[r] = _mm256_setzero_ps(); });
     for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * Dots::kRowBytes, of_row += kRowTile, block += block_bytes) {
-      if (task.first_row == 0 && half == 0)  // the panel's first pass through the registers: it is still in memory
+      if (task.first_row == 0 && half == 0)  // later rows find the panel in the cache
         for (std::size_t at = 0; at < block_bytes; at += 64)
           _mm_prefetch(reinterpret_cast<const char*>(block + kAheadBytes + at), _MM_HINT_T0);
       const std::uint8_t* scales = block + kBlockCodes + 8 * half * w.scale_bytes;
@@ -76,7 +77,7 @@ struct HalfPanels {
         units += unit_bytes(w);
       }
       unrolled<kScales>([&](auto i) __attribute__((always_inline)) {
-        // Loaded before the products: if they were loaded after them, the compiler would keep values on the stack.
+        // Loaded before the products, because otherwise the compiler would keep values on the stack.
         const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes, unit);
         const __m256 minimum = w.has_minimums ? load_scales8(scales + (kScales + i) * scale_bytes, w.scale_bytes, minimum_unit) : scale;
         __m256i sums[R];

@@ -1,10 +1,10 @@
-// Integer products on tiles: one instruction multiplies 16 rows of signed activations [row][32] with unsigned codes [8][16 outputs][4],
-// which is the layout of panels. The exact sums of a scale group go through memory to registers, where they are scaled. Tiles run some
-// groups ahead, because their stores complete late. A tile takes as long for one row as for 16. Called through the table of kernels, on
-// every thread of the pool, for disjoint panels. Integer sums are exact, so tiles give the bits of every other implementation; the scaling
-// is the same chain of fused multiply-adds.
+// Integer products with AMX tiles: one instruction multiplies 16 rows of signed activations [row][32] with unsigned codes [8][16
+// outputs][4], which is the layout of panels. The exact sums of a scale group are stored to memory, loaded to vector registers and scaled
+// there. Tile products run some groups ahead of the scaling, because tile stores have a high latency. A tile product takes as long for one
+// row as for 16. Called through the table of kernels, on every thread of the pool, for disjoint panels. Integer sums are exact and the
+// scaling uses the same fused multiply-adds, so the results have the bits of every other implementation.
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/matmul_parts.h"
 #include "runtime/kernel/cpu/x86/nibbles_avx512.h"
 #include "runtime/kernel/implementations.h"
@@ -12,11 +12,11 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kStretchGroups = 24;  // groups of 32 columns; codes and scales are laid out once for all rows
-constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the second-level cache while panels pass
-constexpr std::uint32_t kRing = 4;            // scale groups with sums in memory: tiles run two ahead of the scaling
+constexpr std::uint32_t kStretchGroups = 24;  // groups of 32 columns whose codes and scales are unpacked once for all rows
+constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the L2 cache while all panels are processed
+constexpr std::uint32_t kRing = 4;            // scale groups with sums in memory: tile products run two ahead of the scaling
 
-// The operand of ldtilecfg, as Intel's manual lays it out: row bytes and rows of each tile.
+// The operand of ldtilecfg (Intel's manual): row bytes and number of rows of each tile.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -72,15 +72,15 @@ class Tiles {
   }
 
  private:
-  static constexpr bool kNibbles = kFormat != WeightFormat::q8;  // codes of 4 or 6 bits, unpacked to bytes
+  static constexpr bool kNibbles = kFormat != WeightFormat::q8;  // codes of 4 or 6 bits, which are unpacked to bytes
   static constexpr int kLines = 8 / kScales;                     // lines of codes per scale group
   static constexpr int kGroupBytes = 32 / kScales;               // bytes of activations per scale group
   static constexpr int kSums = kRowTile * kPanelRows;
   static constexpr int kParts = kHalves ? 2 : 1;
   static constexpr int kBlockBytes = kHalves ? 64 : 32;
 
-  // Tile numbers are written out below, because g++ takes them from the source text. By parity of the step: sums are in tiles 0 and 1, sums
-  // of low halves in 2 and 3, codes in 4 and 5, activations in 6 and 7.
+  // Sets the rows of the tiles. Tile numbers below are literals, because g++ requires literals. Even steps use the first and odd steps the
+  // second of each pair of tiles: sums in tiles 0 and 1, sums of low halves in 2 and 3, codes in 4 and 5, activations in 6 and 7.
   void configure(std::uint32_t rows) {
     if (rows == configured_) return;
     configured_ = rows;
@@ -127,7 +127,7 @@ class Tiles {
     }
   }
 
-  // Inputs and outputs of a step, which is a scale group. Rows count from the first row of a tile.
+  // Inputs and outputs of the steps; a step is a scale group. Row numbers start at the first row of a tile.
   struct Steps {
     const std::int8_t* codes;       // [group][16][kBlockBytes]
     const std::uint8_t* lines;      // lines of codes of the panel
@@ -141,7 +141,7 @@ class Tiles {
     std::int32_t* sums;             // [kRing][halves][16][16]
   };
 
-  // R: `count` rounded up; results of rows past the last one are dropped.
+  // R: `count` rounded up; the results of rows from `count` on are not stored.
   template <int R>
   [[gnu::noinline]] void run_tile(std::uint32_t row, std::uint32_t count) {
     Vec acc[R];
@@ -166,7 +166,7 @@ class Tiles {
             .sums = sums_};
   }
 
-  // Runs two steps at a time: each parity has separate tiles.
+  // Runs two steps at a time, because even and odd steps use separate tiles.
   template <int R, bool kMinimums>
   void run_steps(const Steps& s, Vec (&acc)[R]) const {
     const std::uint32_t steps = stretch_.groups * kScales;
@@ -185,7 +185,7 @@ class Tiles {
 
   static std::int32_t* sums_of(const Steps& s, std::uint32_t step) { return s.sums + step % kRing * kParts * kSums; }
 
-  // Computes exact dot products of a scale group with 16 rows, [row][16]; sums of the low halves follow.
+  // Computes exact dot products of a scale group with 16 rows, [row][16]; in int16 mode, the sums of the low halves follow.
   template <int kParity>
   static void multiply(const Steps& s, std::uint32_t step) {
     const std::uint32_t g = step / kScales;
@@ -260,7 +260,7 @@ void multiply_tiles(const PackedMatrix& w, const Activations& x, float* y, std::
 
 namespace amx {
 
-// If few rows remain after the last whole tile, they are faster without one.
+// Multiplies the last rows without tiles if at most kFewRows are left after the whole tiles, which is faster.
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   constexpr std::uint32_t kFewRows = 8;
   check_product(w, x, end);

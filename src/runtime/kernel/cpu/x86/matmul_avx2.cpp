@@ -1,9 +1,9 @@
-// Integer products for processors with AVX2; the contract is in matmul.h. Called through the table of kernels, on every thread of the pool,
-// for disjoint panels. Sums are exact: sums in 16 bits are bounded so that they fit.
-//  - 16-bit activations: codes are widened to 16 bits, every second one of a register at a time, and vpmaddwd leaves one output per lane.
-//  - 8-bit activations: vpmaddubsw adds two products of an unsigned with a signed byte in 16 bits.
+// Integer products for processors with AVX2; matmul.h has the contract. Called through the table of kernels, on every thread of the pool,
+// for disjoint panels. Sums are exact: 16-bit sums are bounded so that they do not overflow.
+//  - 16-bit activations: every second code of a register is widened to 16 bits, and vpmaddwd leaves one output per lane.
+//  - 8-bit activations: vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits.
 #include "runtime/kernel/cpu/x86/vec_avx2.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/matmul_impl.h"
 #include "runtime/kernel/cpu/x86/matmul_256.h"
 #include "runtime/kernel/implementations.h"
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// For 16-bit activations, which are stored as columns 0, 2, 1, 3 of each four (prepare_avx2.cpp).
+// For 16-bit activations, which prepare_avx2.cpp stores in the order of columns 0, 2, 1, 3 of each four.
 template <WeightFormat kFormat, int kScales>
 struct Words16 {
   static constexpr int kRows = 4;
@@ -36,9 +36,9 @@ struct Words16 {
   }
 };
 
-// For 8-bit activations, -127 to 127. A sum of two products with 4-bit codes is at most 3,810, so eight of them fit into 16 bits. With
-// 6-bit codes it is at most 16,002, and two fit. 8-bit codes count from 128 here, as a magnitude, and the activation gets their sign: at
-// most 32,512.
+// For 8-bit activations, -127 to 127. A sum of two products with 4-bit codes is at most 3,810, so eight of these sums fit into 16 bits.
+// With 6-bit codes the sum is at most 16,002, and two of these sums fit. For 8-bit codes, |code - 128| is multiplied with the activation
+// times the sign of (code - 128); a sum of two products is at most 32,512.
 template <WeightFormat kFormat, int kScales>
 struct Bytes8 {
   static constexpr int kRows = 4;

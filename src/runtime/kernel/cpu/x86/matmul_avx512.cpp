@@ -1,10 +1,10 @@
-// Integer products for processors with AVX-512 VNNI; the contract is in matmul.h. Activations are signed bytes: one per value, or 32 high
-// halves and then 32 low halves per group. vpdpbusd adds four products of an unsigned code with a signed byte per 32-bit lane, and one lane
+// Integer products for processors with AVX-512 VNNI; matmul.h has the contract. Activations are signed bytes: one per value, or 32 high
+// halves and then 32 low halves per group. vpdpbusd adds four products of an unsigned code and a signed byte per 32-bit lane, and each lane
 // is one output.
 #include <cstring>
 
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/matmul_impl.h"
 #include "runtime/kernel/cpu/x86/nibbles_avx512.h"
 #include "runtime/kernel/implementations.h"
@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Adds the products of four columns; the row's four codes are in every lane.
+// Adds the products of four columns; all lanes use the row's four codes at x.
 __m512i dot(__m512i acc, __m512i codes, const std::int8_t* x) {
   std::int32_t four = 0;
   std::memcpy(&four, x, sizeof four);
@@ -52,7 +52,7 @@ struct Vnni {
     }
   }
 
-  // Processes one row in chains that do not wait for each other.
+  // Processes one row with independent partial sums, so that the instructions do not wait for each other.
   static __m512i chains(const __m512i* codes, const std::int8_t* x) {
     __m512i part[4] = {};
     for (int s = 0; s < kSteps; ++s) {
@@ -79,7 +79,7 @@ struct Vnni {
     for (int r = 0; r < R; ++r) acc[r] = Vec::zero();
     for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kBytes, of_row += kRowTile) {
       __m512i codes[8];
-      if (task.first_row == 0)  // the panel is still in memory; products of several rows take too long to stream it
+      if (task.first_row == 0)  // later rows find the panel in the cache; hardware prefetch is too slow here
         for (std::size_t at = 0; at < block_bytes; at += 64)
           _mm_prefetch(reinterpret_cast<const char*>(block + kAheadBytes + at), _MM_HINT_T0);
       load_codes<kFormat>(block, table, codes);

@@ -1,10 +1,10 @@
-// Products of bf16 weights and bf16 activations, for processors with an instruction for them. vdpbf16ps adds the products of a pair of
-// columns to each of 16 outputs. The contract in matmul.h takes its order from this instruction. Called like the other products, on every
-// thread of the pool. All other products use AVX-512.
+// Products of bf16 weights and bf16 activations, for processors with vdpbf16ps. The instruction adds the products of a pair of columns to
+// each of 16 outputs. The contract in matmul.h has the order of this instruction. Called on every thread of the pool, for disjoint panels.
+// All other products use the AVX-512 kernels.
 #include <cstring>
 
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/matmul_walk.h"
 #include "runtime/kernel/cpu/unrolled.h"
 #include "runtime/kernel/implementations.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Unpacks 4-bit and 6-bit codes of a panel's block to bytes, as the products read them. Local to the including file, which is compiled for
-// AVX-512.
+// Unpacks 4-bit and 6-bit codes of a block to bytes, in the order in which the products read them. Local to the including file, which is
+// compiled for AVX-512.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// Returns the matrix's table of bytes for 4-bit codes, in each 128-bit lane.
+// Returns the matrix's code table, repeated in each 128-bit lane.
 __m512i table_of(const PackedMatrix& w) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.table.data())));
 }

@@ -1,12 +1,12 @@
 #include <cmath>
 
 #include "runtime/kernel/cpu/x86/vec_avx2.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/implementations.h"
 
 // Computes codes and scales of activations for processors without AVX-512. There are three layouts, because the products of avx2 and
-// avx_vnni differ. The contract is in matmul.h. Called before a product, on every thread of the pool, each with separate rows. Codes and
-// scales equal the plain kernels' bit for bit.
+// avx_vnni differ. matmul.h has the contract. Called before a product, on every thread of the pool, each with separate rows. Codes and
+// scales equal the results of the reference kernels bit for bit.
 
 namespace quire {
 namespace {
@@ -57,7 +57,7 @@ struct Halves {  // 16-bit codes as 32 high halves, then 32 low halves, both sig
   }
 };
 
-// Factor and scale of 32 inputs; x * factor are the codes before rounding.
+// Factor and scale of 32 inputs; x * factor, rounded, is the code.
 struct GroupScale {
   float factor;
   float scale;  // NaN when an input is NaN or infinite

@@ -1,23 +1,22 @@
-// Computes codes and scales of activations, 16 groups of a row at a time. The contract is in matmul.h. Called before a product, on every
-// thread of the pool, each with separate rows. Codes and scales equal the plain kernels' bit for bit. It runs on processors with AVX-512
-// only.
+// Computes codes and scales of activations, 16 groups of a row at a time. matmul.h has the contract. Called before a product, on every
+// thread of the pool, each with separate rows. Codes and scales equal the results of the reference kernels bit for bit. Requires AVX-512.
 #include <cmath>
 
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
-// The vector type comes first.
+// The headers below need the type Vec of the header above.
 #include "runtime/kernel/implementations.h"
 
 namespace quire {
 namespace {
 
-// Values of 16 groups that are computed before their codes; missing groups are zeros.
+// Factors and scales of 16 groups; missing groups have zeros.
 struct alignas(64) Scales {
   float factors[16];     // input * factor, rounded, is the code
   float scales[16];      // NaN when an input is NaN or infinite
-  std::uint32_t finite;  // a bit per group
+  std::uint32_t finite;  // bit g: all inputs of group g are finite
 };
 
-// Without their sign bit, floats are ordered like their bits, with infinity and NaN above all.
+// Compares floats by their bits without the sign: the order is the same, and infinity and NaN are above all numbers.
 Scales scales_of(const float* x, std::uint32_t groups, float top) {
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
   alignas(64) std::uint32_t largest[16] = {};
@@ -42,7 +41,7 @@ __m512i codes_of(const float* x, float factor, __mmask16 finite) {
   return _mm512_cvtps_epi32(_mm512_maskz_mul_ps(finite, _mm512_loadu_ps(x), _mm512_set1_ps(factor)));
 }
 
-// Each struct below stores the codes of 32 inputs and the sums of each 16.
+// Each struct below stores the codes of 32 inputs, and the sums of 16 codes each.
 struct Halves {
   static constexpr std::size_t kBytes = 64;
 
@@ -72,8 +71,8 @@ struct Bytes {
   }
 };
 
-// Processes rows and groups; `Codes` is Halves or Bytes. The bits equal the plain kernel: codes are rounded to nearest even, and the scale
-// of a group is made from its largest magnitude.
+// Processes rows and groups; `Codes` is Halves or Bytes. The results equal the results of the reference kernel bit for bit: codes are
+// rounded to nearest even, and the largest magnitude of a group gives its scale.
 template <class Codes>
 void prepare_rows(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin,
                   std::uint32_t group_end) {

@@ -97,7 +97,7 @@ bool has_avx512_bf16() {
   return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
-// The system grants the tile registers to a process on request, once for all of its threads.
+// Returns whether AMX can be used. The system grants the tile registers to a process on request, once for all of its threads.
 bool has_amx() {
   constexpr unsigned kTileBit = 1U << 24, kInt8Bit = 1U << 25;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

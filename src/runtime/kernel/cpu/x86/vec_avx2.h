@@ -1,7 +1,7 @@
 #pragma once
-// 16 floats in two registers. Everything here is local to the including file, which is compiled for AVX2, FMA and F16C. Every operation
-// gives the bits of its counterpart in vec_avx512.h, and both sum lanes in one order. Never include it in a file that is compiled for other
-// processors: the program would stop there with an illegal instruction.
+// 16 floats in two registers. All functions are local to the including file, which is compiled for AVX2, FMA and F16C. Every operation has
+// the same results, bit for bit, as in vec_avx512.h, including the order in which sum() adds lanes. A file that is compiled for other
+// processors must not include this header: it would contain instructions that those processors do not have.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -10,16 +10,15 @@
 namespace quire {
 namespace {
 
-// Has the interface of vec_avx512.h: 16 lanes, whatever the registers hold, so that loops over lanes and sums of lanes are the same in
-// both.
+// Has the interface of Vec in vec_avx512.h: always 16 lanes, so that loops over lanes and sums of lanes are the same in both.
 struct Vec {
   static constexpr int kMatmulRows = 6;                   // rows that share one load of weights
   static constexpr int kFloatRows = 4, kFloatPanels = 1;  // for float weights: rows, and panels that share an input
   static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // up to kFewRows rows, kPanelsOfFew panels share an input
   static constexpr int kQueries = 2;                      // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 1;                // subtiles of 16 keys that share one load of a query
-  static constexpr bool kMultipliesPairs = false;         // there is no instruction for pairs of bf16
-  static constexpr int kPairSubtiles = 2;                 // like kScoreSubtiles, for products in pairs, which have one chain instead of two
+  static constexpr bool kMultipliesPairs = false;         // AVX2 has no instruction for pairs of bf16
+  static constexpr int kPairSubtiles = 2;                 // like kScoreSubtiles, for products in pairs (one sum instead of two)
   static constexpr int kValueVectors = 2;                 // vectors of the head that are processed together
   __m256 a;
   __m256 b;
@@ -36,12 +35,11 @@ struct Vec {
   static __m256 load8_i8(const std::uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
-  // Returns a byte of each 32-bit lane of a line of codes, minus zero_point, as floats. `shift` selects the byte or half-byte, `mask` its
-  // width.
+  // Returns code - zero_point of each 32-bit lane of a line of codes, as floats. `shift` and `mask` select the code's bits in the lane.
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     return {codes8(line, shift, mask, zero_point), codes8(line + 32, shift, mask, zero_point)};
   }
-  // Returns table entries: `shift` selects the half-byte of each lane that is the index into 16 floats.
+  // Looks up a table of 16 floats: in each lane, the four bits from `shift` on are the index.
   static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
     return {look_up8(line, shift, table), look_up8(line + 32, shift, table)};
   }
@@ -56,7 +54,7 @@ struct Vec {
   static Vec load_first(const float* p, std::uint32_t n) {
     return {_mm256_maskload_ps(p, first(n)), n > 8 ? _mm256_maskload_ps(p + 8, first(n - 8)) : _mm256_setzero_ps()};
   }
-  // Returns the first n lanes, and `other` in the lanes from n on.
+  // Returns the first n lanes of this vector, and the lanes of `other` from n on.
   [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
     return {_mm256_blendv_ps(other.a, a, _mm256_castsi256_ps(first(n))),
             n > 8 ? _mm256_blendv_ps(other.b, b, _mm256_castsi256_ps(first(n - 8))) : other.b};
@@ -74,7 +72,7 @@ struct Vec {
     constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     return {_mm256_round_ps(x.a, kMode), _mm256_round_ps(x.b, kMode)};
   }
-  // Rounds to the nearest bf16, ties to even, as floats. NaN stays NaN if its low half is zero.
+  // Rounds to the nearest bf16, ties to even, and returns the values as floats. NaN stays NaN if its low half is zero.
   [[nodiscard]] Vec to_bf16() const { return {to_bf16(a), to_bf16(b)}; }
   // Returns 2^n for integral n.
   static Vec power_of_two(Vec n) { return {power8(n.a), power8(n.b)}; }
@@ -111,7 +109,7 @@ struct Vec {
   }
   static __m256 look_up8(const std::uint8_t* line, int shift, const float* table) {
     const __m256i lanes = _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(line)), _mm_cvtsi32_si128(shift));
-    // the permutation uses the low three bits of an index; the fourth bit chooses the half
+    // The permutation uses the low three bits of an index; the fourth bit selects the half of the table.
     const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), lanes);
     const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), lanes);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(lanes, 28)));

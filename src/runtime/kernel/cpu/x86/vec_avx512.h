@@ -1,7 +1,7 @@
 #pragma once
-// 16 floats in one register. Everything here is local to the including file, which is compiled for AVX-512. Every operation gives the bits
-// of its counterpart in vec_avx2.h, and both sum lanes in one order. Never include it in a file that is compiled for other processors: the
-// program would stop there with an illegal instruction.
+// 16 floats in one register. All functions are local to the including file, which is compiled for AVX-512. Every operation has the same
+// results, bit for bit, as in vec_avx2.h, including the order in which sum() adds lanes. A file that is compiled for other processors must
+// not include this header: it would contain instructions that those processors do not have.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// 16 floats in one register, with the interface of vec_avx2.h.
+// Has the interface of Vec in vec_avx2.h.
 struct Vec {
   static constexpr int kMatmulRows = 8;                   // rows that share one load of weights
   static constexpr int kFloatRows = 8, kFloatPanels = 2;  // for float weights: rows, and panels that share an input
@@ -18,7 +18,7 @@ struct Vec {
   static constexpr int kQueries = 4;                      // queries that share one load of keys or values
   static constexpr int kScoreSubtiles = 2;                // subtiles of 16 keys that share one load of a query
 #ifdef __AVX512BF16__
-  static constexpr bool kMultipliesPairs = true;  // an instruction multiplies pairs of bf16, and attention in pairs uses it
+  static constexpr bool kMultipliesPairs = true;  // the processor has vdpbf16ps, which attention with in_pairs uses
   static constexpr int kPairSubtiles = 4;         // like kScoreSubtiles, for products in pairs
 #else
   static constexpr bool kMultipliesPairs = false;
@@ -38,14 +38,13 @@ struct Vec {
   static Vec load_i8(const std::uint8_t* p) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
-  // Returns a byte of each 32-bit lane of a line of codes, minus zero_point, as floats. `shift` selects the byte or half-byte, `mask` its
-  // width.
+  // Returns code - zero_point of each 32-bit lane of a line of codes, as floats. `shift` and `mask` select the code's bits in the lane.
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     const __m512i lanes = _mm512_srl_epi32(_mm512_loadu_si512(line), _mm_cvtsi32_si128(shift));
     const __m512i code = _mm512_and_si512(lanes, _mm512_set1_epi32(mask));
     return {_mm512_cvtepi32_ps(_mm512_sub_epi32(code, _mm512_set1_epi32(zero_point)))};
   }
-  // Returns table entries: `shift` selects the half-byte of each lane that is the index into 16 floats.
+  // Looks up a table of 16 floats: in each lane, the four bits from `shift` on are the index.
   static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
     const __m512i lanes = _mm512_srl_epi32(_mm512_loadu_si512(line), _mm_cvtsi32_si128(shift));
     return {_mm512_permutexvar_ps(_mm512_and_si512(lanes, _mm512_set1_epi32(15)), _mm512_loadu_ps(table))};
@@ -53,7 +52,7 @@ struct Vec {
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store_first(float* p, std::uint32_t n) const { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1), v); }
   static Vec load_first(const float* p, std::uint32_t n) { return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << n) - 1), p)}; }
-  // Returns the first n lanes, and `other` in the lanes from n on.
+  // Returns the first n lanes of this vector, and the lanes of `other` from n on.
   [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
     const auto mask = static_cast<__mmask16>(n >= 16 ? 0xFFFFU : (1U << n) - 1);
     return {_mm512_mask_mov_ps(other.v, mask, v)};
@@ -68,7 +67,7 @@ struct Vec {
   static Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
   static Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
   static Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-  // Rounds to the nearest bf16, ties to even, as floats. NaN stays NaN if its low half is zero.
+  // Rounds to the nearest bf16, ties to even, and returns the values as floats. NaN stays NaN if its low half is zero.
   [[nodiscard]] Vec to_bf16() const {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
