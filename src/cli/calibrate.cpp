@@ -1,5 +1,5 @@
-// quire calibrate: fits a worker model for quire simulate to the steps of a real worker. On the main thread. It reads traces or runs, lets
-// the lab fit them, and writes the model to a file only after the whole fit.
+// quire calibrate: fits a worker model for quire simulate to the steps of a real worker. Runs on the main thread. The command reads traces
+// or runs, fits the model, and writes it to a file only after the fit is complete.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ struct CalibrateFlags {
 
 Result<FitReport> fit(const CalibrateFlags& flags) {
   if (flags.steps.empty() == flags.run.requests.empty())
-    return fail(ErrorCode::invalid_argument, "steps", "exactly one of FILE and --vllm-run is required", "see quire calibrate --help");
+    return fail(ErrorCode::invalid_argument, "FILE", "give either FILE or --vllm-run", "see quire calibrate --help");
   if (!flags.steps.empty()) return fit_worker_to_steps(flags.steps);
   SimulationProgress bar;
   if (isatty(STDERR_FILENO) != 0) bar = [](double done) { show_progress("Fitting", done); };
@@ -73,7 +73,7 @@ Result<int> calibrate(CalibrateFlags& flags) {
   }
   if (!flags.score) return 0;
   if (flags.run.requests.empty())
-    return fail(ErrorCode::invalid_argument, "score", "requires a run with requests that are not fitted", "add --vllm-run");
+    return fail(ErrorCode::invalid_argument, "--score", "needs requests that the model is not fitted to", "add --vllm-run");
   if (auto printed = print_score(flags, report->worker); !printed) return std::unexpected(printed.error());
   return 0;
 }

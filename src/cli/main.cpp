@@ -1,10 +1,11 @@
-// The `quire` command. Each subcommand has a separate file; this file only dispatches.
+// The `quire` command. This file only calls the subcommands; each subcommand has a separate file.
 #include <fmt/format.h>
 
 #include <cstdio>
 
 #include "cli/command.h"
 #include "cli/commit.h"
+#include "cli/flags/flag_names.h"
 #include "quire/base/version.h"
 
 namespace {
@@ -24,16 +25,16 @@ constexpr const char* kFooter = R"(Examples:
 
 quire COMMAND --help describes the flags of a command.)";
 
-// Exit statuses: 0 success, 2 bad input (one line on stderr), others depend on the command.
+// Exit status for invalid input (one line on stderr). 0 is success; the meaning of other values depends on the command.
 constexpr int kBadInput = 2;
 
-// Returns "quire 0.1.0 (0123456789ab)", without the commit if the build had none.
+// Returns the version and the commit, as "quire 0.1.0 (0123456789ab)"; without the commit if the build had no git history.
 std::string version_line() {
   const std::string_view commit = quire::build_commit();
   return commit.empty() ? fmt::format("quire {}", quire::kVersion) : fmt::format("quire {} ({})", quire::kVersion, commit);
 }
 
-// Returns "serve ", or "" if no subcommand was given.
+// Returns the given subcommand followed by a space, as "serve "; empty if no subcommand was given.
 std::string named_command(const CLI::App& app) {
   const auto named = app.get_subcommands();
   return named.empty() ? "" : named.front()->get_name() + " ";
@@ -61,7 +62,7 @@ int main(int argc, char** argv) {
     if (!command.app->parsed()) continue;
     const quire::Result<int> status = command.body();
     if (status.has_value()) return *status;
-    fmt::print(stderr, "quire: {}\n", status.error().to_string());
+    fmt::print(stderr, "quire: {}\n", quire::as_flag(*command.app, status.error()).to_string());
   }
   return kBadInput;
 }

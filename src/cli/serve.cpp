@@ -1,6 +1,6 @@
-// quire serve: the OpenAI API for one model. On the main thread: sets up the flags, creates the engine and the server, and serves until a
-// signal. An error is printed to stderr, and the exit status is not 0. Nothing is printed to stdout before the server listens, because
-// scripts wait for that line.
+// quire serve: serves the OpenAI API for one model. Runs on the main thread: sets up the flags, creates the engine and the server, and
+// serves until a signal. An error is printed to stderr, and the exit status is then not 0. Nothing is printed to stdout before the server
+// listens, because scripts wait for that line.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,7 +18,6 @@
 #include "cli/command.h"
 #include "cli/flags/choice_flag.h"
 #include "cli/flags/engine_flags.h"
-#include "cli/flags/flag_names.h"
 #include "cli/flags/flag_needs.h"
 #include "cli/flags/kv_events_flag.h"
 #include "cli/flags/lora_flags.h"
@@ -141,31 +140,31 @@ Result<ServerOptions> server_options_of(const ServeFlags& flags) {
                   "use a file with a Jinja template");
   }
   auto defaults = read_generation_config(flags.engine.model, flags.generation);
-  if (!defaults.has_value()) return std::unexpected(as_flag(defaults.error()));
+  if (!defaults.has_value()) return std::unexpected(defaults.error());
   options.generation_defaults = *defaults;
   if (!flags.tenant_keys_file.empty()) {
     auto keys = read_tenant_keys(flags.tenant_keys_file);
-    if (!keys.has_value()) return std::unexpected(as_flag(keys.error()));
+    if (!keys.has_value()) return std::unexpected(keys.error());
     options.tenant_keys = std::move(*keys);
   }
   for (const std::string& text : flags.tenant_keys) {
     auto key = parse_tenant_key(text, "tenant_key");
-    if (!key.has_value()) return std::unexpected(as_flag(key.error()));
+    if (!key.has_value()) return std::unexpected(key.error());
     options.tenant_keys.push_back(std::move(*key));
   }
-  if (const Result<void> valid = options.validate(); !valid.has_value()) return std::unexpected(as_flag(valid.error()));
+  if (const Result<void> valid = options.validate(); !valid.has_value()) return std::unexpected(valid.error());
   return options;
 }
 
-// Returns an even share of the waiting requests for each tenant and for clients with the server's API key. The share is at least
-// `max_choices`, so that a request with the most answers may wait.
+// Returns the limit of waiting requests for each tenant: an even share of max_num_waiting among the tenants and clients with the server's
+// API key. The limit is at least `max_choices`, so that a request for the maximum number of answers may wait.
 std::uint32_t tenant_share(std::uint32_t max_num_waiting, const ServerOptions& options) {
   std::set<std::string_view> tenants{""};
   for (const TenantKey& key : options.tenant_keys) tenants.insert(key.tenant);
   return std::min(max_num_waiting, std::max(options.max_choices, max_num_waiting / static_cast<std::uint32_t>(tenants.size())));
 }
 
-// Warns of flags without effect before clients connect.
+// Warns about flags without effect before the server listens.
 void warn_of_unused_flags(const CLI::App& command, const ServeFlags& flags, const ServerOptions& options, const Engine& engine,
                           Logger& logger) {
   for (const Error& idle : flags_without_effect(command, {engine.options(), options, flags.tiers, flags.lora, engine.model()}))
@@ -177,7 +176,7 @@ Result<int> serve(const CLI::App& command, const ServeFlags& flags) {
   const auto options = server_options_of(flags);
   if (!options.has_value()) return std::unexpected(options.error());
   auto connectors = connectors_of(flags.tiers);
-  if (!connectors.has_value()) return std::unexpected(as_flag(connectors.error()));
+  if (!connectors.has_value()) return std::unexpected(connectors.error());
   const auto start = std::chrono::steady_clock::now();
   const auto logger = std::make_shared<Logger>(flags.log);
   EngineOptions engine_options = flags.engine;
@@ -208,7 +207,7 @@ Result<int> serve(const CLI::App& command, const ServeFlags& flags) {
   return 0;
 }
 
-// Parses {"image": 4}, as in vLLM, or image=4.
+// Parses {"image": 4}, as in vLLM, or image=4. Returns false if the text has neither form.
 bool read_image_limit(const std::string& given, std::uint32_t& most) {
   std::string text;
   for (const char c : given)
@@ -219,7 +218,7 @@ bool read_image_limit(const std::string& given, std::uint32_t& most) {
   return read.ec == std::errc() && read.ptr == text.data() + text.size();
 }
 
-// Adds the flags of server options that are parsed.
+// Adds the flags of server options whose values need parsing.
 void add_parsed_flags(CLI::App& app, ServerOptions& server) {
   app.add_option_function<std::string>(
          "--pooling",
@@ -239,7 +238,7 @@ void add_parsed_flags(CLI::App& app, ServerOptions& server) {
          R"(Maximum number of images in one request, as JSON: {"image": 4}; 0: none (default 999))")
       ->type_name("JSON")
       ->group(title_of(OptionGroup::multimodal));
-  // The names in version 0.1, accepted for one version and not shown in --help.
+  // Old names of version 0.1, which are accepted for one more version and not shown in --help.
   app.add_option("--max-sound-seconds", server.max_audio_seconds)->group("");
   app.add_option("--max-sound-bytes-in-flight", server.max_audio_bytes_in_flight)->group("");
 }
@@ -264,7 +263,7 @@ void add_log_flags(CLI::App& app, ServeFlags& flags) {
 
 }  // namespace
 
-// Adds the flags of the model's names (a model may have several), chat template and generation config.
+// Adds the flags of the model's names (there may be several), of the chat template and of the generation config.
 void add_name_flags(CLI::App& app, ServeFlags& flags) {
   app.remove_option(app.get_option("--served-model-name"));
   app.add_option("--served-model-name", flags.served_names,

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include "cli/flags/flag_names.h"
 #include "cli/progress_bar.h"
 
 namespace quire {
@@ -16,7 +15,7 @@ void show_loading(double done) {
 
 Result<std::unique_ptr<Engine>> start_engine(const EngineBuilder& builder) {
   auto engine = builder.build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
-  if (!engine) return std::unexpected(as_flag(std::move(engine.error())));
+  if (!engine) return std::unexpected(std::move(engine.error()));
   return engine;
 }
 

@@ -1,4 +1,4 @@
-// Decodes JPEG with libjpeg-turbo's own interface: exact integer transforms and smooth upsampling, as in Pillow.
+// Decodes JPEG with libjpeg-turbo's native interface, with exact integer transforms and smooth upsampling, as Pillow does.
 #include <turbojpeg.h>
 
 #include <memory>
@@ -14,6 +14,10 @@ struct CloseJpeg {
 };
 using JpegReader = std::unique_ptr<void, CloseJpeg>;
 
+std::unexpected<Error> too_little_memory() {
+  return fail(ErrorCode::unavailable, "", "could not be decoded: too little memory is free", "try again later");
+}
+
 const unsigned char* bytes_of(FileBytes file) {
   return reinterpret_cast<const unsigned char*>(file.data());
 }
@@ -23,7 +27,7 @@ const unsigned char* bytes_of(FileBytes file) {
 Result<ImageHeader> read_jpeg_header(FileBytes file) {
   const JpegReader reader(tjInitDecompress());
   int width = 0, height = 0, sampling = 0, colours = 0;
-  if (reader == nullptr) return corrupted_image_error("JPEG", "memory allocation failed");
+  if (reader == nullptr) return too_little_memory();
   if (tjDecompressHeader3(reader.get(), bytes_of(file), file.size(), &width, &height, &sampling, &colours) != 0)
     return corrupted_image_error("JPEG", tjGetErrorStr2(reader.get()));
   if (colours == TJCS_CMYK || colours == TJCS_YCCK)
@@ -33,14 +37,16 @@ Result<ImageHeader> read_jpeg_header(FileBytes file) {
 
 Result<RgbImage> decode_jpeg(FileBytes file, const ImageHeader& head) {
   const JpegReader reader(tjInitDecompress());
-  if (reader == nullptr) return corrupted_image_error("JPEG", "memory allocation failed");
+  if (reader == nullptr) return too_little_memory();
   RgbImage image = make_black_image(head);
-  // A progressive JPEG may have any number of scans, and each scan is as much work as the whole image. The limit is libjpeg-turbo's.
+  // A progressive JPEG may have any number of scans, and each scan takes as much time as the whole image. libjpeg-turbo limits the number
+  // (TJFLAG_LIMITSCANS).
   const int done = tjDecompress2(reader.get(), bytes_of(file), file.size(), image.rgb.data(), static_cast<int>(head.width), 0,
                                  static_cast<int>(head.height), TJPF_RGB, TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS);
   if (done == 0) return image;
   const std::string_view problem = tjGetErrorStr2(reader.get());
-  // Cameras leave bytes between segments. Any other warning means missing pixels, which would be gray, or comes before an error.
+  // Some cameras write extra bytes between segments, which is harmless. Any other warning means that pixels are missing, or precedes an
+  // error.
   if (problem.find("extraneous bytes") != std::string_view::npos || problem.find("Unknown Adobe") != std::string_view::npos) return image;
   return corrupted_image_error("JPEG", tjGetErrorStr2(reader.get()));
 }

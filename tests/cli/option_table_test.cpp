@@ -157,6 +157,19 @@ TEST(OptionTable, ErrorsOfTheEngineTheCoreAndTheServerAreSpelledAsFlags) {
     EXPECT_EQ(as_flag({.field = field, .message = "", .remedy = ""}).field, flag);
 }
 
+TEST(FlagNames, AreFoundAmongTheFlagsOfTheCommand) {
+  CLI::App command;
+  double scale = 0.0;
+  command.add_option("--rate-scale", scale);
+  const auto field_of = [&](const char* field) { return as_flag(command, {.field = field, .message = "", .remedy = ""}).field; };
+  EXPECT_EQ(field_of("rate_scale"), "--rate-scale");
+  EXPECT_EQ(field_of("rate-scale"), "--rate-scale");
+  EXPECT_EQ(field_of("--rate-scale"), "--rate-scale");
+  EXPECT_EQ(field_of("threads"), "threads") << "the command has no such flag";
+  EXPECT_EQ(field_of("kv_role"), "--kv-role") << "from the tables";
+  EXPECT_EQ(field_of(""), "");
+}
+
 TEST(OptionTable, EveryFlagAndEveryFieldIsInOneRow) {
   std::set<std::string> flags;
   const auto visit = [&](const auto& table, const auto& /*struct_of*/) {

@@ -86,7 +86,7 @@ TEST(OptionErrors, SayHowToCorrectMemory) {
       {"expert_memory: is set, but small has no experts; leave it out",
        [](EngineOptions& o) { o.weights = {.cache_folder = "/weights", .expert_bytes = 1}; },
        [](EngineOptions& o) { o.weights = {.cache_folder = "/weights"}; }},
-      {"weights_cache_budget: is 0; leave --weights-cache out",
+      {"weights_cache_budget: is 0; use at least 1 byte, or leave --weights-cache out",
        [](EngineOptions& o) { o.weights = {.cache_folder = "/weights", .cache_bytes = 0}; },
        [](EngineOptions& o) { o.weights = {.cache_folder = "/weights", .cache_bytes = 1}; }},
       {"kv_swap: 2047 bytes are too small for one block; use at least 2048 bytes",

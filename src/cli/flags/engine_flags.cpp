@@ -1,5 +1,5 @@
-// Engine flags that several commands share. Called once, while the command line is set up. Names follow vLLM. A flag writes into the
-// options that it is given, which must live until the command has run.
+// Adds the engine flags that several commands share. Called once, while the command line is set up. Names follow vLLM. A flag writes into
+// the given options, which must live until the command has run.
 #include "cli/flags/engine_flags.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
   for (const auto& [name, factor] : kUnits)
     if (error == std::errc() && unit == name && number >= 0.0 && number * static_cast<double>(factor) < 9e18)
       return static_cast<std::uint64_t>(number * static_cast<double>(factor));
-  return fail(ErrorCode::invalid_argument, "size", fmt::format("'{}' is not a size", text), "write 512MiB, 2GiB or a number of bytes");
+  return fail(ErrorCode::invalid_argument, "", fmt::format("'{}' is not a size", text), "write 512MiB, 2GiB or a number of bytes");
 }
 
 CLI::Validator bytes_flag() {
@@ -71,7 +71,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
   add_option_flags(app, kNgramOptions, options.speculation);
   add_speculative_config_flag(app, options);
   add_option_flags(app, kWeightsOptions, options.weights);
-  // vLLM's command lines may contain this flag. It is not in --help, because no worker here supports it.
+  // vLLM's command lines may contain this flag. --help does not show it, because no worker of quire supports it.
   app.add_flag_callback("--enable-prompt-embeds",
                         [] {
                           throw CLI::ValidationError("--enable-prompt-embeds",

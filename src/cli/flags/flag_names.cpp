@@ -1,5 +1,6 @@
 #include "cli/flags/flag_names.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -11,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Names in errors of options that are in no table, because their flags set several values or are parsed.
+// Names in errors, and flags, of options that no table contains, because their flags set several values or are parsed.
 constexpr auto kParsedFlags = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"kv_key", "--kv-key"},
     {"kv_connector", "--kv-connector"},
@@ -21,6 +22,7 @@ constexpr auto kParsedFlags = std::to_array<std::pair<std::string_view, std::str
     {"lora_modules", "--lora-modules"},
     {"generation_config", "--generation-config"},
     {"override_generation_config", "--override-generation-config"},
+    {"load_bytes_per_s", "--kv-load-speed"},
 });
 
 }  // namespace
@@ -34,6 +36,14 @@ Error as_flag(Error error) {
     const std::string_view part = is_it ? std::string_view(error.field).substr(field.size()) : "";
     if (is_it && (part.empty() || part.starts_with('.') || part.starts_with(' '))) error.field.replace(0, field.size(), flag);
   }
+  return error;
+}
+
+Error as_flag(const CLI::App& command, Error error) {
+  error = as_flag(std::move(error));
+  std::string flag = "--" + error.field;
+  std::ranges::replace(flag, '_', '-');
+  if (command.get_option_no_throw(flag) != nullptr) error.field = flag;
   return error;
 }
 

@@ -1,6 +1,6 @@
 // Validates requests and reports errors to their clients. Runs on the client's thread in EngineImpl::submit(), fork() and append(), before
-// anything is queued, with options that no longer change. The core must accept every request that passes here and in check_served.h: the
-// step loop stops the program if it does not. So every field that a client can set has its bounds here.
+// anything is queued, with options that no longer change. The core must accept every request that passes these checks and check_served.h;
+// otherwise the step loop stops the program. Every field that a client can set therefore has its limits here.
 #include "engine/requests/validate_request.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-// Bounds on what one request may make the engine keep.
+// Limits of what one request may make the engine keep in memory.
 constexpr std::size_t kMaxTagBytes = 256;
 constexpr std::size_t kMaxHints = 16;
 constexpr std::uint32_t kMaxSiblings = 128;
@@ -62,8 +62,8 @@ Result<void> check_tags(const RequestTags& tags) {
   return {};
 }
 
-// A search uses the log probabilities of the model itself and ends only at EOS or max_tokens. Parameters that would change this are
-// refused.
+// Checks a beam search. It uses the log probabilities of the model itself and ends only at EOS or max_tokens, so parameters that would
+// change this are rejected.
 Result<void> check_search(const EngineRequest& request, const BeamSearchOptions& search, const EngineOptions& options,
                           std::uint32_t vocab_size) {
   const auto refuse = [](const char* field, std::string problem, std::string remedy) {
@@ -71,7 +71,7 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
   };
   const std::uint32_t widest = std::min(BeamSearches::kMaxWidth, vocab_size / 2);
   if (request.n > widest) return refuse("n", fmt::format("is {}", request.n), fmt::format("use 1 to {} with beam search", widest));
-  // A beam is forked before its parent ends: the family holds one request more than the search is wide.
+  // A beam is forked before its parent ends, so the family has one request more than the width of the search.
   if (const std::uint32_t max_forks = options.max_fork_family; request.n >= max_forks) {
     return refuse(
         "n", fmt::format("is {}, but a beam search of this width needs --max-forks {}, which is {}", request.n, request.n + 1, max_forks),
@@ -99,7 +99,7 @@ Result<void> check_search(const EngineRequest& request, const BeamSearchOptions&
   return {};
 }
 
-// A pooling request answers with vectors, so parameters for output tokens are refused.
+// Checks a pooling request. Its output is vectors, so parameters for output tokens are rejected.
 Result<void> check_pooling(const EngineRequest& request) {
   const PoolingParams& params = request.sampling.pooling;
   if (!request.pooling) {
@@ -123,7 +123,7 @@ Result<void> check_pooling(const EngineRequest& request) {
   return {};
 }
 
-// A session's later inputs depend on its client, so parameters that need the whole prompt or share it are refused.
+// Checks a session. Its later inputs are not known yet, so parameters that need the whole prompt, or share the prompt, are rejected.
 Result<void> check_session(const EngineRequest& request) {
   if (!request.session) return {};
   const std::pair<const char*, bool> given[] = {{"n", request.n > 1},
@@ -223,7 +223,7 @@ Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_si
   if (request.sampling.pooling.kind != PoolingKind::all) return {};
   if (std::uint64_t{request.prompt.size()} * hidden_size <= kMaxPooledValues) return {};
   return fail(ErrorCode::invalid_argument, "prompt",
-              fmt::format("has {} tokens, whose outputs of {} values each exceed the limit of {} values", request.prompt.size(),
+              fmt::format("has {} tokens; with {} values per token, the output exceeds the limit of {} values", request.prompt.size(),
                           hidden_size, kMaxPooledValues),
               fmt::format("send at most {} tokens", kMaxPooledValues / hidden_size));
 }

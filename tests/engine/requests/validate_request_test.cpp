@@ -239,8 +239,9 @@ TEST(ValidateRequest, LimitsTheRowsOfAPoolingRequest) {
   request.prompt.assign(16, 1);
   EXPECT_EQ(text_of(validate_rows(request, 1U << 20U)), "");
   request.prompt.assign(17, 1);
-  EXPECT_EQ(text_of(validate_rows(request, 1U << 20U)),
-            "prompt: has 17 tokens, whose outputs of 1048576 values each exceed the limit of 16777216 values; send at most 16 tokens");
+  EXPECT_EQ(
+      text_of(validate_rows(request, 1U << 20U)),
+      "prompt: has 17 tokens; with 1048576 values per token, the output exceeds the limit of 16777216 values; send at most 16 tokens");
   request.sampling.pooling.kind = PoolingKind::mean;
   EXPECT_EQ(text_of(validate_rows(request, 1U << 20U)), "") << "its output is one row";
   // 257 tokens with 65,281 values each are one value too many.
