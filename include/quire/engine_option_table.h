@@ -1,7 +1,7 @@
 #pragma once
-// The options of the engine and of its tiers: a table of rows for each struct. Options that the engine shares with the core are in
-// quire/base/core_option_table.h. A struct has two tables if only `quire serve` has some of its flags. Adding a row gives the option its
-// flag, its keyword in quire.EngineConfig, its check, and its name in errors.
+// The options of the engine and of its tiers: one table of rows for each struct. Options that the engine shares with the core are in
+// quire/base/core_option_table.h. A struct has two tables if only `quire serve` has some of its flags. A row gives the option its flag, its
+// keyword in quire.EngineConfig, its check, and its name in errors.
 #include <string>
 #include <string_view>
 
@@ -41,6 +41,9 @@ inline constexpr auto kCacheOptions = std::to_array<Option<CacheOptions>>({
     {member<&CacheOptions::lifo_free_blocks>, {.flag = "--kv-lifo", .group = OptionGroup::kv_cache,
      .help = "Reuse the most recently freed block first instead of the least recently used one. Cached prefixes are evicted sooner "
              "(default off)"}},
+    {member<&CacheOptions::slru_share>, {.flag = "--kv-slru", .group = OptionGroup::kv_cache, .kind = OptionKind::share, .type = "SHARE",
+     .help = "Segmented LRU: evict blocks that a later request reused after all others, up to this share of the KV cache: 0.3, ... Prompts "
+             "that are read once then evict no conversation (docs/eviction.md; default 0: LRU)"}},
     {member<&CacheOptions::count_common_prefix>, {.flag = "--count-common-prefix", .group = OptionGroup::kv_cache, .can_be_negated = true,
      .help = "Count in each step the leading blocks that all running requests share, for /metrics and --trace. Each step then scans all "
              "blocks of one request (default off)"}},
@@ -70,9 +73,8 @@ inline constexpr auto kKvSwapOptions = std::to_array<Option<KvSwapOptions>>({
 inline constexpr auto kNgramOptions = std::to_array<Option<NgramOptions>>({
     {member<&NgramOptions::num_speculative_tokens>, {.flag = "--num-speculative-tokens", .group = OptionGroup::speculation,
      .range = OptionRange{0, 64},
-     .help = "Number of draft tokens per step. Without a draft model, they are what followed the same tokens earlier in the prompt or "
-             "output, which speeds up code edits, summaries and JSON; the output stays bit-identical (default 0: off, or 4 with "
-             "--speculative-model)"}},
+     .help = "Number of draft tokens per step. Without a draft model, quire proposes the tokens that followed the same tokens earlier in "
+             "the request (n-gram). The output stays bit-identical (default 0: off, or 4 with --speculative-model)"}},
     {member<&NgramOptions::prompt_lookup_min>, {.flag = "--prompt-lookup-min", .group = OptionGroup::speculation,
      .help = "Minimum number of consecutive tokens that must match for prompt lookup"}},
     {member<&NgramOptions::prompt_lookup_max>, {.flag = "--prompt-lookup-max", .group = OptionGroup::speculation,
@@ -149,11 +151,10 @@ inline constexpr auto kEngineOptions = std::to_array<Option<EngineOptions>>({
              "tokens per step, as many as save time; the output stays bit-identical"}},
     {member<&EngineOptions::step_time_target_ms>, {.flag = "--step-time-target", .group = OptionGroup::scheduling, .type = "MS",
      .range = OptionRange{0, 60'000},
-     .help = "Longest time in milliseconds that a step should take while requests generate tokens, at least twice as long as these tokens "
-             "take alone. Prompts are computed in chunks that fit, and share them evenly; no answer changes. 0: no limit (serve: default "
-             "100)", .note = "100 in `quire serve`"}},
+     .help = "Target time of a step in milliseconds while requests decode. Prompts are computed in chunks that fit (docs/long_prompts.md). "
+             "The output stays bit-identical. 0: no limit (serve: default 100)", .note = "100 in `quire serve`"}},
     {member<&EngineOptions::max_num_queued_reqs>, {.flag = "--max-num-queued-reqs", .group = OptionGroup::scheduling,
-     .help = "Maximum number of open requests, running or waiting; further ones get status 503, as in vLLM. 0: no limit"}},
+     .help = "Maximum number of open requests, running or waiting; further requests get status 503, as in vLLM. 0: no limit"}},
     {member<&EngineOptions::max_num_queued_tokens>, {.flag = "--max-num-queued-tokens", .group = OptionGroup::scheduling,
      .help = "Maximum number of prompt tokens of requests without a first token; while it is reached, new requests get status 503, as in "
              "vLLM. 0: no limit"}},
@@ -193,7 +194,7 @@ inline constexpr auto kObservationOptions = std::to_array<Option<EngineOptions>>
 
 inline constexpr auto kTenantOptions = std::to_array<Option<EngineOptions>>({
     {member<&EngineOptions::max_tenant_waiting>, {.flag = "--max-tenant-waiting", .group = OptionGroup::security,
-     .help = "Maximum number of waiting requests of one tenant; further ones get status 429 (default: an even share of "
+     .help = "Maximum number of waiting requests of one tenant; further requests get status 429 (default: an even share of "
              "--max-num-waiting, at least 128)"}},
 });
 
@@ -267,7 +268,7 @@ inline constexpr auto kKvPeerCacheOptions = std::to_array<Option<KvPeerCacheOpti
              "--kv-key; port 0: any free port"}},
 });
 
-// The fields of --kv-events-config.
+// Fields of the JSON object of --kv-events-config.
 inline constexpr auto kKvEventsOptions = std::to_array<Option<KvEventsOptions>>({
     {member<&KvEventsOptions::enable_kv_cache_events>, {.field = "enable_kv_cache_events"}},
     {member<&KvEventsOptions::publisher>, {.field = "publisher"}},
@@ -306,15 +307,15 @@ constexpr void visit_engine_options(const Visit& visit) {
   visit(kKvDiskOptions, [](auto& all) -> auto& { return all.kv_disk; });
   visit(kKvRemoteOptions, [](auto& all) -> auto& { return all.kv_remote; });
 }
-// Calls `visit` with the tables of options that exchange blocks with other servers. Python does not have these.
+// Calls `visit` with the tables of options for exchanging blocks with other servers. Python does not have these options.
 template <class Visit>
 constexpr void visit_peer_options(const Visit& visit) {
   visit(kKvPeerOptions, [](auto& all) -> auto& { return all.kv_peer; });
   visit(kKvPeerCacheOptions, [](auto& all) -> auto& { return all.kv_peer_cache; });
 }
 
-// Returns the flag of the option that errors of the engine call `field`; empty: it has no flag. Errors of the core have the group's name
-// in front, as in "continuum.pin_s".
+// Returns the flag of the option that errors of the engine call `field`; empty: the option has no flag. In errors of the core, `field`
+// begins with the name of the group, as in "continuum.pin_s".
 inline std::string_view flag_of(std::string_view field) {
   std::string_view found;
   const auto search = [&](const auto& table, const auto& /*struct_of*/, std::string_view group = "") {

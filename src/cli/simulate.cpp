@@ -1,5 +1,5 @@
-// quire simulate: a workload, the real core and a worker model, in virtual time. On the main thread. Equal arguments give equal results, so
-// nothing here may depend on the machine's clock.
+// quire simulate: runs a workload in virtual time, on the real core and a model of the worker. Runs on the main thread. Equal arguments
+// give equal results, so no code here may depend on the machine's clock.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ struct SimulateFlags {
   std::uint32_t num_threads = 0;
 };
 
-// Prints the table, or the JSON in its place, and writes the files.
+// Prints the table, or the JSON if --json is "-", and writes the result files.
 Result<int> report(const SimulateFlags& flags, std::string_view table, std::string_view json) {
   const bool prints_json = flags.json == "-";
   fmt::print("{}", prints_json ? json : table);
@@ -151,6 +151,10 @@ void add_fleet_flags(CLI::App& app, SimulateFlags& flags) {
   app.add_option("--block-size", simulation.block_size, "Number of tokens per block (default: as in the workload, else 16)");
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", simulation.enable_prefix_caching,
                "Keep full blocks after use, so that requests with the same prefix reuse them (default on)");
+  app.add_option("--kv-slru", simulation.slru_share,
+                 "Segmented LRU: evict blocks that a later request reused after all others, up to this share of the KV cache (default 0: "
+                 "LRU)")
+      ->type_name("SHARE");
   app.add_option("--instances", simulation.num_instances, "Number of engines, each with a separate worker and KV cache")
       ->capture_default_str();
   add_choice<Routing>(app, "--routing", simulation.routing,

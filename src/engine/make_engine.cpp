@@ -1,5 +1,5 @@
 // Assembles an engine around a worker: the core with its event sinks, and the parts that steps need. Called once, by the thread that builds
-// the engine, before any other thread has access to it.
+// the engine, before any other thread can access the engine.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -13,7 +13,8 @@
 namespace quire {
 namespace {
 
-// Returns the core's event sink: the trace, the explainer, the curve sampler or the user's sink; a fan of several; or null.
+// Returns the core's event sink: the only one of tracer, explainer, curve sampler and the user's sink; an EventFanOut if there are several;
+// null without any of these.
 EventSink* make_event_sink(StepLoop::Options& loop) {
   std::vector<EventSink*> sinks = {loop.tracer.get(), loop.explainer.get(), loop.curve.sampler.get(), loop.seams.events.get()};
   std::erase(sinks, nullptr);
@@ -22,8 +23,8 @@ EventSink* make_event_sink(StepLoop::Options& loop) {
   return loop.fan.get();
 }
 
-// Returns the connector's name in the trace: "dram+disk", "connector" for one that is not a tier, "disk+connector", or empty if there is no
-// connector.
+// Returns the connector's name in the trace: the names of the tiers, as "dram+disk"; "connector" for a connector that is not a tier; both,
+// as "disk+connector"; or empty if there is no connector.
 std::string describe_connector(const EngineSeams& seams, const KvTiers& tiers) {
   std::string names;
   for (const auto& tier : tiers)
@@ -38,16 +39,16 @@ TracedTier traced(const KvTierStats& tier) {
           .num_held = tier.num_used_slots};
 }
 
-// Returns whether loads may begin early: quire has tiers, and none has the policy `exact`, which loads in the same steps as vLLM's
-// connector.
+// Returns whether loads may begin early: there is at least one of quire's tiers, and none of these has the policy `exact`, under which
+// loads must begin in the same steps as with vLLM's connector.
 bool can_load_early(const KvTiers& tiers) {
   const auto is_builtin = [](const auto& tier) { return tier->is_builtin(); };
   const auto is_exact = [](const auto& tier) { return tier->is_builtin() && tier->policy() == KvTierPolicy::exact; };
   return std::ranges::any_of(tiers, is_builtin) && std::ranges::none_of(tiers, is_exact);
 }
 
-// Creates the sampler of the miss-ratio curve. A tier also keeps copies of blocks in the cache, so both together find as much as a cache of
-// the larger size of the two, not of their sum.
+// Creates the sampler of the hit-rate curve. A tier also holds copies of the blocks in the cache. Cache and tier together therefore find as
+// much as a cache of the size of the larger one, not of the sum of both.
 HitRateSampling make_hit_rate_sampling(const EngineOptions& options, const CoreConfig& config, std::uint64_t block_bytes,
                                        const KvTiers& tiers) {
   const auto none = [](const char* field, const char* problem, const char* remedy) {
@@ -59,6 +60,8 @@ HitRateSampling make_hit_rate_sampling(const EngineOptions& options, const CoreC
                 "start the server with --enable-prefix-caching");
   if (config.prefix_cache.lifo_free_blocks)
     return none("lifo_free_blocks", "is on, and the eviction order then depends on the cache size", "start the server without --kv-lifo");
+  if (config.prefix_cache.slru_share > 0.0)
+    return none("slru_share", "is on, and the eviction order then depends on the cache size", "start the server without --kv-slru");
   HitRateSampling reuse{.costs = {.block_bytes = block_bytes}};
   std::vector<std::uint64_t> sizes;
   std::uint64_t size = config.kv.num_blocks - 1;

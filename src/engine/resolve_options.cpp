@@ -1,6 +1,6 @@
-// Checks all numbers of the engine's options, fills in automatic values, and translates the options for the core and the worker. Called by
-// the thread that builds the engine, before anything large is allocated. No code after this sees a 0 that means "automatic", and no value
-// that passes here may stop the program later.
+// Checks all numbers of the engine's options, replaces automatic values, and translates the options for the core and the worker. Called by
+// the thread that builds the engine, before anything large is allocated. Later code sees no 0 that means "automatic". A value that passes
+// these checks must not stop the program later.
 #include "engine/resolve_options.h"
 
 #include <fmt/format.h>
@@ -23,11 +23,11 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kDefaultSpecTokens = 4;  // with a draft model
+constexpr std::uint32_t kDefaultSpecTokens = 4;  // default number of draft tokens with a draft model
 constexpr std::uint32_t kMaxCachedInputs = 1024;
 constexpr std::uint32_t kDefaultCpuLoras = 4;
-constexpr std::array<std::uint32_t, 9> kLoraRanks = {1, 8, 16, 32, 64, 128, 256, 320, 512};  // vLLM's choices
-constexpr double kPressureLow = 0.8;                                                         // default if only pressure_high is given
+constexpr std::array<std::uint32_t, 9> kLoraRanks = {1, 8, 16, 32, 64, 128, 256, 320, 512};  // the ranks that vLLM allows
+constexpr double kPressureLow = 0.8;                                                         // default of pressure_low
 
 Result<void> check_kv_events(const EngineOptions& options) {
   const KvEventsOptions& events = options.kv_events;
@@ -82,28 +82,30 @@ Result<void> check_ranges(const EngineOptions& options) {
   return check_trace(options.trace);
 }
 
-// Returns the name of the file or folder. Names inside GGUF files are often left over from a training run.
+// Returns the name of the file or folder, or the model's own name if that is empty. The name inside a GGUF file comes second, because it is
+// often left over from a training run.
 std::string default_served_name(const std::string& path, const ModelInfo& model) {
   const std::filesystem::path file(path);
   const std::string name = file.extension() == ".gguf" ? file.stem().string() : (file / "").parent_path().filename().string();
   return name.empty() ? model.name : name;
 }
 
-// Returns the memory of the weights. Experts that are read on demand count only as far as they are kept in memory.
+// Returns the size of the weights in memory. Of experts that are read on demand, only the part that is kept in memory counts.
 std::uint64_t resident_bytes(const WeightsOptions& weights, const ModelInfo& model) {
   if (weights.expert_bytes == 0) return model.weight_bytes;
   return model.weight_bytes - model.expert_bytes + std::min(weights.expert_bytes, model.expert_bytes);
 }
 
-// If the experts do not all fit, half of the memory next to the other weights holds some of them. The other half is for the KV cache and
-// the page cache.
+// Checks the weights options, and sets expert_bytes if the experts do not all fit: to half of the memory that the other weights leave. The
+// other half is for the KV cache and the page cache.
 Result<void> resolve_weights(WeightsOptions& weights, const ModelInfo& model, const Machine& machine) {
   if (weights.expert_bytes > 0 && weights.cache_folder.empty())
     return fail(ErrorCode::invalid_argument, "expert_memory", "is set, but there is no folder to read experts from",
                 "add --weights-cache DIR");
   if (weights.expert_bytes > 0 && model.num_experts == 0)
     return fail(ErrorCode::invalid_argument, "expert_memory", fmt::format("is set, but {} has no experts", model.name), "leave it out");
-  if (weights.cache_bytes == 0) return fail(ErrorCode::invalid_argument, "weights_cache_budget", "is 0", "leave --weights-cache out");
+  if (weights.cache_bytes == 0)
+    return fail(ErrorCode::invalid_argument, "weights_cache_budget", "is 0", "use at least 1 byte, or leave --weights-cache out");
   if (weights.expert_bytes > 0 || weights.cache_folder.empty() || model.expert_bytes == 0) return {};
   const std::uint64_t others = model.weight_bytes - model.expert_bytes;
   if (model.weight_bytes > machine.available_bytes / 10 * 8 && machine.available_bytes > others)
@@ -111,8 +113,8 @@ Result<void> resolve_weights(WeightsOptions& weights, const ModelInfo& model, co
   return {};
 }
 
-// Uses four fifths of the memory that weights, swap and tiers leave. The rest is for workspaces, tokenizer, clients and the page cache. A
-// draft model's cache gets a fifth of the result, which is a quarter of the target's cache (plan_draft_kv).
+// Sets kv_cache_bytes to four fifths of the memory that weights, swap and tiers leave. The rest is for workspaces, the tokenizer, clients
+// and the page cache. A draft model's cache gets a fifth of the result, which is a quarter of the target's cache (plan_draft_kv()).
 Result<void> resolve_kv_cache_bytes(EngineOptions& options, std::uint64_t weight_bytes, const ModelInfo& model, const Machine& machine) {
   CacheOptions& cache = options.cache;
   if (cache.num_blocks != 0 || cache.kv_cache_bytes != 0) return {};
@@ -133,7 +135,8 @@ Result<void> resolve_kv_cache_bytes(EngineOptions& options, std::uint64_t weight
   return {};
 }
 
-// Refuses KV events, which identify blocks by their tokens alone, and adapters, which exist for decoders only.
+// Rejects options that do not work with an encoder-decoder model: KV events, which identify blocks only by their tokens, and adapters,
+// which exist only for decoders.
 Result<void> check_encoder(const EngineOptions& options, const ModelInfo& model) {
   if (!model.has_encoder()) return {};
   const auto refuse = [&](const char* field) {
@@ -145,7 +148,7 @@ Result<void> check_encoder(const EngineOptions& options, const ModelInfo& model)
   return {};
 }
 
-// An image that is not split waits for a step with room for all of its tokens. The next tokens of all other requests must leave that room.
+// Checks that a step can hold all tokens of an image that must not be split, together with the next tokens of all other requests.
 Result<void> check_unsplit_images(const EngineOptions& options, const ModelInfo& model) {
   if (!model.pictures.attends_bidirectionally) return {};
   const SchedulerOptions& scheduler = options.scheduler;
@@ -172,7 +175,7 @@ Result<KvPlan> resolve_kv_cache(EngineOptions& options, const ModelInfo& model) 
   if (!plan) return plan;
   options.cache.num_blocks = plan->layout.num_blocks;
   options.cache.block_size = plan->block_size;
-  // Keeps the mode that was chosen for the configured block size, because block_size has just changed.
+  // Keeps the cache mode that was chosen for the configured block size, because block_size has just changed.
   if (model.has_states()) options.cache.mamba_cache_mode = plan->states;
   max_model_len = plan->max_model_len;
   if (options.kv_swap.bytes > 0 && num_memory_swap_slots(options.kv_swap, plan->layout) == 0)
@@ -198,12 +201,12 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model, KvP
   config.limits.max_loras = options.adapters.max_loras;
   config.report.count_common_prefix = options.cache.count_common_prefix;
   config.report.enable_kv_events = options.kv_events.is_on();
-  // The engine counts everything except the lifetimes of blocks, which come with the core's statistics.
+  // The engine itself counts everything except the lifetimes of blocks, which are in the core's statistics.
   config.report.log_stats = options.cache.kv_cache_metrics;
   if (options.cache.kv_cache_metrics) config.report.kv_metrics_sample = options.cache.kv_cache_metrics_sample;
   config.kv_load_failure = options.kv_load_failure;
-  // The inbox bounds the open requests: waiting new ones, preempted ones, and the batch. The core never has to refuse one. One more is
-  // allowed because a beam ends only after the last beam that is forked from it exists.
+  // The inbox bounds the open requests (new, preempted and running), so the core never has to reject one. The limit allows one more
+  // request, because a beam ends only after the last beam that is forked from it exists.
   config.scheduler.max_num_waiting += options.scheduler.max_num_seqs + 1;
   config.pressure = options.pressure;
   config.speculation.num_spec_tokens = options.speculation.num_speculative_tokens;
@@ -211,12 +214,12 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model, KvP
     config.swap = {.num_swap_slots = num_swap_slots(options.kv_swap, plan.layout),
                    .num_slow_slots = num_disk_swap_slots(options.kv_swap, plan.layout),
                    .swap_choice = options.kv_swap.choice};
-  // vLLM's rule: the tokens of a step, or of the largest image if more.
+  // Applies vLLM's rule: the token budget of a step, or the tokens of the largest image if that is more.
   if (model.pictures.any())
     config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size =
         std::max(options.scheduler.max_num_batched_tokens, model.pictures.max_tokens());
   config.encoder.uncut_items = model.pictures.attends_bidirectionally;
-  // One input per step. Its encoder output goes to the KV cache in the same step, so nothing else bounds the inputs.
+  // Allows one input per step. Its encoder output goes to the KV cache in the same step, so no other limit bounds the inputs.
   if (model.has_encoder())
     config.encoder = {.max_encoder_tokens = model.encoder.num_positions,
                       .encoder_cache_size = model.encoder.num_positions * std::min(options.scheduler.max_num_seqs, kMaxCachedInputs),
@@ -229,6 +232,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model, KvP
   config.prefix_cache.hash = options.cache.hash;
   config.prefix_cache.hash_seed = options.cache.hash_seed;
   config.prefix_cache.lifo_free_blocks = options.cache.lifo_free_blocks;
+  config.prefix_cache.slru_share = options.cache.slru_share;
   return config;
 }
 
@@ -240,7 +244,7 @@ Result<ResolvedEngine> resolve_options(EngineOptions options, ModelInfo model, c
   if (auto valid = check_ranges(options); !valid) return std::unexpected(valid.error());
   for (const auto check : {check_encoder, check_unsplit_images})
     if (auto valid = check(options, model); !valid) return std::unexpected(valid.error());
-  // Keys and values of equal tokens depend on the encoder's output, so blocks are not shared, as in vLLM.
+  // Blocks are not shared, as in vLLM, because keys and values of equal tokens depend on the encoder's output.
   if (model.has_encoder()) options.cache.enable_prefix_caching = false;
   if (options.max_tenant_waiting == 0) options.max_tenant_waiting = options.scheduler.max_num_waiting;
   if (options.num_threads == 0) options.num_threads = std::clamp<std::uint32_t>(machine.num_cores, 1, kMaxThreads);

@@ -38,7 +38,8 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
       "--served-model-name m --kv-cache-memory 2GiB --num-blocks 7 --block-size 32 --kv-cache-dtype f32 --no-enable-prefix-caching "
       "--max-num-seqs 3 --max-num-batched-tokens 64 --max-model-len 99 --max-num-waiting 5 --long-prefill-token-threshold 16 "
       "--no-enable-chunked-prefill --scheduling-policy priority --no-async-scheduling --threads 2 --seed 9 --activations f32 --isa "
-      "reference --prefix-caching-hash-algo sha256_cbor --prefix-caching-hash-seed 0 --kv-lifo --no-scheduler-reserve-full-isl "
+      "reference --prefix-caching-hash-algo sha256_cbor --prefix-caching-hash-seed 0 --kv-lifo --kv-slru 0.3 "
+      "--no-scheduler-reserve-full-isl "
       "--continuum-pin 3.5 --continuum-longest-tool 4 --continuum-max-jobs 11 --continuum-max-tools 12 --kv-watermark 0.01 "
       "--count-common-prefix --kv-pressure-high 0.95 --kv-pressure-low 0.7 --kv-swap 1MiB "
       "--kv-swap-choice "
@@ -66,6 +67,7 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.cache.hash, HashAlgorithm::sha256_cbor);
   EXPECT_EQ(options.cache.hash_seed, "0");
   EXPECT_TRUE(options.cache.lifo_free_blocks);
+  EXPECT_EQ(options.cache.slru_share, 0.3);
   EXPECT_TRUE(options.cache.count_common_prefix);
   EXPECT_FALSE(options.scheduler.reserve_full_isl);
   EXPECT_EQ(options.continuum.pin_s, 3.5);

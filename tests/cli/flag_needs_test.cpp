@@ -24,6 +24,7 @@ const std::set<std::string>& standalone() {
                                                "--enable-prefix-caching",
                                                "--mamba-cache-mode",
                                                "--kv-lifo",
+                                               "--kv-slru",
                                                "--count-common-prefix",
                                                "--max-num-seqs",
                                                "--max-num-batched-tokens",

@@ -59,6 +59,7 @@ class CoreWorld {
         is_wide_(kind != RunOf::first_rules && kind != RunOf::early_loads) {
     do {
       config = random_config(in_);
+      config.prefix_cache.slru_share = 0.0;  // newer than the recorded runs
       draw_more_options();
       draw_more_groups();
       if (is_wide_) widen();

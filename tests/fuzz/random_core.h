@@ -139,6 +139,7 @@ CoreConfig random_config(Source& in) {
   config.fixes.reserve_windows_only = chance(in, 2);
   config.limits.max_fork_family = 2 + in.below(30);
   config.encoder.uncut_items = config.limits.max_fork_family % 4 == 0;
+  if (config.limits.max_fork_family % 3 == 0 && !config.prefix_cache.lifo_free_blocks) config.prefix_cache.slru_share = 0.4;
   return config;
 }
 

@@ -64,6 +64,18 @@ def pressure():
 
     assert freed_last_is_next(lifo_free_blocks=True) and not freed_last_is_next()
 
+    def cached_after_sweep(**options):
+        """Runs a prompt twice, then twelve other prompts once. Returns the number of its tokens that are cached when it runs again."""
+        scheduler = make(additional={"quire": options})
+        for number, doc in enumerate([0, 0, *range(1, 13), 0]):
+            add(scheduler, f"request{number}", n=28, doc=doc, max_tokens=1)
+            plan = scheduler.schedule()
+            cached = plan.scheduled_new_reqs[0].num_computed_tokens
+            scheduler.update_from_output(plan, result(plan))
+        return cached
+
+    assert cached_after_sweep(slru_share=0.5) == 24 and cached_after_sweep() == 0
+
 
 def trace():
     """The trace of quire serve inside vLLM: off by default, complete at shutdown, with the records and fields of docs/trace.md."""

@@ -1,19 +1,19 @@
 #pragma once
-// The options of the core: a table of rows for each group of CoreConfig, in the order of its members. Three groups are also options of the
-// engine: SchedulerOptions, ContinuumOptions, PressureOptions. `flag` is the flag of `quire serve` that sets the field, and `note` says
-// which flag sets it indirectly, or why a user cannot set it.
+// The options of the core: one table of rows for each group of CoreConfig, in the order of its members. SchedulerOptions, ContinuumOptions
+// and PressureOptions are also options of the engine. `flag` is the flag of `quire serve` that sets the field. `note` says which flag sets
+// the field indirectly, or why a user cannot set it.
 #include "quire/base/core_config.h"
 #include "quire/base/option.h"
 
 namespace quire {
 
-// Keeps sums of two counts within 31 bits.
+// Upper bound of counts; it keeps the sum of two counts within 31 bits.
 inline constexpr std::uint32_t kMaxCoreCount = 1U << 29U;
 inline constexpr OptionRange kAnyCount{0, kMaxCoreCount};
 inline constexpr OptionRange kPositiveCount{1, kMaxCoreCount};
-// The most stages that a pipeline could have. Each plan costs an arena sized for the largest step.
+// Upper bound of the stages of a pipeline. Each plan needs an arena of the size of the largest step.
 inline constexpr std::uint32_t kMaxPlans = 64;
-// A pin keeps blocks from all other requests. One hour is longer than any tool that a client waits for.
+// Bounds of the time for which a pin keeps blocks from other requests. No client waits longer than an hour for a tool.
 inline constexpr OptionRange kUpToAnHour{0, 3600};
 inline constexpr const char* kSetByNewerAdapter = "vLLM 0.32.0 only; its adapter sets it";
 inline constexpr const char* kAlwaysOn = "always on in `quire serve`";
@@ -27,7 +27,8 @@ inline constexpr auto kSchedulerOptions = std::to_array<Option<SchedulerOptions>
      .range = OptionRange{1, 1U << 20U}, .core_range = kPositiveCount, .help = "Maximum number of tokens computed in one step"}},
     {member<&SchedulerOptions::max_model_len>, {.flag = "--max-model-len", .group = OptionGroup::scheduling,
      .core_range = OptionRange{2, kMaxCoreCount},
-     .help = "Maximum length of a request, prompt plus output, in tokens; 0: the context length of the model (not in CoreConfig)"}},
+     .help = "Maximum number of tokens of a request, prompt plus output; 0: the context length of the model",
+     .note = "0 is refused in CoreConfig, which has no model"}},
     {member<&SchedulerOptions::long_prefill_token_threshold>, {.flag = "--long-prefill-token-threshold", .group = OptionGroup::scheduling,
      .core_range = kAnyCount, .help = "Maximum number of prompt tokens of one request in one step; 0: no limit"}},
     {member<&SchedulerOptions::max_num_waiting>, {.flag = "--max-num-waiting", .group = OptionGroup::scheduling,
@@ -38,9 +39,8 @@ inline constexpr auto kSchedulerOptions = std::to_array<Option<SchedulerOptions>
      .group = OptionGroup::scheduling, .can_be_negated = true,
      .help = "Admit a request only if its whole prompt fits into the KV cache (default on)"}},
     {member<&SchedulerOptions::policy>, {.flag = "--scheduling-policy", .field = "policy", .group = OptionGroup::scheduling,
-     .help = "Order of requests. fcfs: by arrival. priority: smallest \"priority\" of the request first; when the KV cache is full, the "
-             "largest is preempted, and a steady stream of small values starves the others. continuum: by agent; the turns of a "
-             "\"job_id\" run together, and their blocks stay cached for 2 s while a tool runs, until \"is_last_step\" (default fcfs)"}},
+     .help = "Order in which requests are admitted: fcfs (by arrival), priority (smallest \"priority\" first, which may starve the others) "
+             "or continuum (the turns of a \"job_id\" together, docs/continuum.md) (default fcfs)"}},
     {member<&SchedulerOptions::tenant_turns>, {.flag = "--tenant-turns", .group = OptionGroup::scheduling, .can_be_negated = true,
      .help = "While several tenants have waiting requests, admit a request of the tenant with the fewest running requests first (serve: "
              "default on)", .note = "on in `quire serve`"}},
@@ -103,6 +103,8 @@ inline constexpr auto kPrefixCacheOptions = std::to_array<Option<PrefixCacheOpti
              "prefixes; 0: only at these ends; -1: at any block", .note = kSetByNewerAdapter}},
     {member<&PrefixCacheOptions::lifo_free_blocks>, {.flag = "--kv-lifo", .field = "lifo_free_blocks",
      .help = "Reuse the most recently freed block first, instead of the least recently used block"}},
+    {member<&PrefixCacheOptions::slru_share>, {.flag = "--kv-slru", .field = "slru_share", .kind = OptionKind::share,
+     .help = "Segmented LRU: blocks that a later request reused are evicted after all others, up to this share of the blocks; 0: LRU"}},
 });
 
 inline constexpr auto kSpeculationOptions = std::to_array<Option<SpeculationOptions>>({
@@ -142,7 +144,7 @@ inline constexpr auto kParallelOptions = std::to_array<Option<ParallelOptions>>(
     {member<&ParallelOptions::pcp_world_size>, {.field = "pcp_world_size", .core_range = kPositiveCount,
      .help = "Number of ranks of prefill context parallelism", .note = kOneProcess}},
 });
-// Deviations from vLLM's decisions where these are wrong. All are off by default in CoreConfig (FixOptions gives the reasons).
+// Fixes of errors in vLLM's decisions. All are off by default in CoreConfig. FixOptions gives the reasons.
 inline constexpr auto kFixOptions = std::to_array<Option<FixOptions>>({
     {member<&FixOptions::forget_unwritten_blocks>, {.field = "forget_unwritten_blocks",
      .help = "Fix: blocks that a preempted request did not write are removed from the prefix cache", .note = kAlwaysOn}},
@@ -219,11 +221,11 @@ inline constexpr auto kReportOptions = std::to_array<Option<ReportOptions>>({
     {member<&ReportOptions::include_finished_set>, {.field = "include_finished_set",
      .help = "Outcomes list the requests that ended, per client", .note = "for engines with several clients, such as vLLM's"}},
     {member<&ReportOptions::count_common_prefix>, {.flag = "--count-common-prefix", .field = "count_common_prefix",
-     .help = "Plans contain the number of blocks that all running requests share, for cascade attention",
+     .help = "Count the leading blocks that all running requests share in each step, for cascade attention",
      .note = "reported in `/metrics` and the trace; the worker finds shared prefixes without it"}},
 });
 
-// The fields of no group.
+// The fields of CoreConfig that belong to no group.
 inline constexpr auto kCoreOptions = std::to_array<Option<CoreConfig>>({
     {member<&CoreConfig::decisions>, {.field = "decisions", .help = "The vLLM version that the core's decisions follow",
      .note = "as in vLLM 0.19.0; inside vLLM as in its version"}},

@@ -1,4 +1,4 @@
-"""Reads quire's part of --additional-config: options of the core for which vLLM has no flag. docs/vllm.md lists them.
+"""Reads quire's part of --additional-config: options of the core without a flag in vLLM. docs/vllm.md lists them.
 
     --additional-config '{"quire": {"admission_watermark": 0.01, "pressure_high": 0.95, "pressure_preempts": true}}'
 """
@@ -9,17 +9,17 @@ import quire
 from quire.vllm._config import refuse
 
 _CONTINUUM = ("pin_s", "longest_tool_s", "max_jobs", "max_tools", "pins_give_way", "pins_end_with_job", "jobless_in_order")
-_CACHE = ("admission_watermark", "pressure_high", "pressure_low", "pressure_preempts", "lifo_free_blocks")
-# Options of quire.Core's step trace, with the defaults of quire serve --trace.
+_CACHE = ("admission_watermark", "pressure_high", "pressure_low", "pressure_preempts", "lifo_free_blocks", "slru_share")
+# Options of the core's step trace, with the defaults of quire serve --trace.
 _TRACE = {"trace": "", "trace_every": 1, "trace_max_steps": 0, "trace_file_bytes": 2**28, "trace_files": 4}
-_TRACE_PATH = "VLLM_SCHED_TRACE_PATH"  # environment variable: the value of `trace` if the option is not given
+_TRACE_PATH = "VLLM_SCHED_TRACE_PATH"  # environment variable with the value of `trace` if the option is not given
 _JOURNAL = {"journal": "", "journal_max_bytes": 2**30, "journal_tokens": True}  # defaults of quire serve
 _KNOWN = ("policy", *_CACHE, *_CONTINUUM, *_TRACE, *_JOURNAL)
-_PRESSURE_LOW = 0.8  # if only the upper limit is given, as in quire serve
+_PRESSURE_LOW = 0.8  # default if only the upper limit is given, as in quire serve
 
 
 def options_of(vllm_config) -> dict:
-    """Returns options of quire.CoreConfig; {} if none is given. The core checks their ranges."""
+    """Returns options of quire.CoreConfig, or {} if none is given. The core checks their ranges."""
     given = _given(vllm_config)
     _refuse_block_copy_options(given)
     if unknown := sorted(set(given) - set(_KNOWN)):
@@ -40,7 +40,8 @@ def options_of(vllm_config) -> dict:
 
 
 def trace_of(vllm_config) -> dict:
-    """Returns the trace options of VllmBridge, which checks their ranges; {}: no trace. Each data-parallel engine writes separate files."""
+    """Returns the trace options of VllmBridge, which checks their ranges, or {} without a trace. Each data-parallel engine writes separate
+    files."""
     given = {name: value for name, value in _given(vllm_config).items() if name in _TRACE}
     for name, value in given.items():
         _check_type(name, value, _TRACE[name])
@@ -56,7 +57,7 @@ def trace_of(vllm_config) -> dict:
 
 
 def journal_of(vllm_config) -> dict:
-    """Returns the journal options of VllmBridge; {}: no journal. Each data-parallel engine, and each start, writes a separate file."""
+    """Returns the journal options of VllmBridge, or {} without a journal. Each data-parallel engine writes a separate file at each start."""
     given = {name: value for name, value in _given(vllm_config).items() if name in _JOURNAL}
     for name, value in given.items():
         _check_type(name, value, _JOURNAL[name])
@@ -77,7 +78,7 @@ def _given(vllm_config) -> dict:
 
 
 def _refuse_block_copy_options(given: dict) -> None:
-    """Refuses forks and swap: they copy blocks, or move them out of the cache and back, and SchedulerOutput has no field for that."""
+    """Refuses forks and swapping: they copy blocks, or move them out of the cache and back, for which SchedulerOutput has no field."""
     for name in given:
         if "fork" in name:
             refuse(
@@ -94,8 +95,8 @@ def _refuse_block_copy_options(given: dict) -> None:
 
 
 def _check_type(name: str, value, default) -> None:
-    """Refuses a value of the wrong type. JSON has other types than the core; a bool is not accepted as a number, although Python accepts
-    it."""
+    """Refuses a value of the wrong type. JSON has other types than the core. A bool is not accepted as a number, although it is one in
+    Python."""
     kind = type(default)
     fits = type(value) is kind or (kind is float and type(value) is int)
     if not fits or (kind is int and not 0 <= value < 2**32):

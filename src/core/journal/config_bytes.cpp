@@ -1,6 +1,6 @@
-// The byte form of a configuration: "QCF" and a version, then the fields. Written with recorded calls, and read by replays and fuzzers, on
-// any thread. The bytes may be anything: enums are checked against their range, and memory grows only as far as the bytes justify.
-// CoreConfig::validate() checks whether the configuration makes sense.
+// Byte format of a configuration: "QCF" and a version, then the fields. Written with recorded calls, and read by replays and fuzzers, on
+// any thread. The input may be arbitrary bytes: enums are checked against their range, and the memory that is allocated is bounded by the
+// size of the input. CoreConfig::validate() checks whether the values are consistent.
 #include <fmt/format.h>
 
 #include <optional>
@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 10};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 11};
 
 class ConfigWriter {
  public:
@@ -98,7 +98,7 @@ class ConfigReader {
     get(has_value);
     if (has_value) get(value.emplace());
   }
-  // Reads items one by one, so that a wrong count takes no more memory than the bytes justify.
+  // Reads items one by one, so that a wrong count does not allocate more memory than the input justifies.
   template <class Value>
   void get(std::vector<Value>& values) {
     for (std::size_t left = in.count(); left > 0 && !in.failed(); --left) get(values.emplace_back());

@@ -20,9 +20,11 @@ BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
     : enable_caching_(options.enable_caching),
       lifo_(options.lifo),
       unhashed_first_(options.unhashed_first),
+      max_protected_(options.enable_caching ? options.max_protected_blocks : 0),
       free_(options.num_blocks),
       index_(options.num_blocks, options.max_hashes_per_block),
       ref_counts_(options.num_blocks, 0),
+      was_reused_(max_protected_ > 0 ? options.num_blocks : 0, 0),
       sink_(sink),
       event_log_(options.enable_events, options.hash_bytes),
       residency_(options.num_blocks, options.residency_sample, options.residency_events) {
@@ -59,11 +61,12 @@ BlockId BlockPool::allocate() {
   const BlockId block = free_.pop_front();
   if (sink_ != nullptr && index_.contains(block))
     sink_->on_event({.what = EventKind::block_evicted, .block = block, .name = index_.hash_of(block).bytes});
-  // Without caching no block has a hash, and the check would cost an index look-up per block.
+  // Without caching no block has a hash. The check would cost an index look-up per block.
   num_evicted_blocks_ += enable_caching_ && forget(block) ? 1 : 0;
   QUIRE_CHECK(ref_counts_[block.value] == 0);
   QUIRE_CHECK(block != kNullBlock, "the null block is not in the free queue");
   ref_counts_[block.value] = 1;
+  if (max_protected_ > 0) was_reused_[block.value] = 0;
   residency_.on_allocated(block);
   block_watch_.on_allocated(block);
   return block;
@@ -83,6 +86,7 @@ void BlockPool::touch(BlockId block) {
   QUIRE_CHECK(block.value < num_blocks(), "the touched block is in the pool");
   QUIRE_CHECK(free_.contains(block) == (ref_counts_[block.value] == 0), "a block is either free or referenced");
   if (ref_counts_[block.value]++ == 0) free_.remove(block);
+  if (max_protected_ > 0) was_reused_[block.value] = 1;
   residency_.on_accessed(block);
   block_watch_.on_found(block, ref_counts_[block.value]);
 }
@@ -98,9 +102,17 @@ bool BlockPool::drop_reference(BlockId block) {
 
 void BlockPool::release(BlockId block) {
   if (!drop_reference(block)) return;
-  // Callers release a sequence's last block first. In the default order, the end of a prefix is therefore reused before its beginning.
+  // Callers release a sequence's last block first, so by default the end of a prefix is reused before its beginning.
   if (unhashed_first_ ? !index_.contains(block) : lifo_)
     free_.push_front(block);
+  else
+    free_cached(block);
+}
+
+// Segmented LRU: a scan of prompts that are used once evicts no prefix that was reused.
+void BlockPool::free_cached(BlockId block) {
+  if (max_protected_ > 0 && was_reused_[block.value] != 0 && index_.contains(block))
+    free_.push_protected(block, max_protected_);
   else
     free_.push_back(block);
 }
@@ -110,12 +122,12 @@ void BlockPool::release(std::span<const BlockId> blocks) {
     for (const BlockId block : blocks) release(block);
     return;
   }
-  // No request can look up a block without a hash, so it need not stay as long as cached blocks.
+  // No request can look up a block without a hash, so these blocks are reused before cached blocks.
   unhashed_.clear();
   for (const BlockId block : blocks) {
     if (!drop_reference(block)) continue;
     if (index_.contains(block))
-      free_.push_back(block);
+      free_cached(block);
     else
       unhashed_.push_back(block);
   }
@@ -147,6 +159,8 @@ bool BlockPool::reset() {
   if (num_free_blocks() + 1 != num_blocks()) return false;
   QUIRE_CHECK(set_aside_.empty(), "no block is reserved when all blocks are free");
   index_.clear();
+  free_.end_protection();
+  was_reused_.assign(was_reused_.size(), 0);
   if (sink_ != nullptr) sink_->on_event({.what = EventKind::cache_reset});
   residency_.reset();
   block_watch_.on_all_hashes_removed();

@@ -1,6 +1,6 @@
 #pragma once
-// The physical blocks: which of them are held, in which order the free ones are reused, and which content they cache. The rules are vLLM
-// V1's BlockPool (v0.19.0).
+// Manages the physical blocks: which blocks are held, in which order free blocks are reused, and which content is cached in them. The rules
+// are vLLM V1's BlockPool (v0.19.0).
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -21,22 +21,23 @@
 namespace quire {
 
 struct BlockPoolOptions {
-  std::uint32_t num_blocks = 0;            // includes the null block, which is taken at construction and never freed
+  std::uint32_t num_blocks = 0;            // includes the null block, which is never free
   std::uint32_t max_hashes_per_block = 1;  // more than 1 if a group's blocks are larger than the hash block size
   std::uint32_t hash_bytes = 32;           // meaningful bytes of a block hash
   bool enable_caching = true;
   bool enable_events = false;
-  double residency_sample = 0.0;  // share of allocations with measured residency
-  bool residency_events = true;   // make an event per sampled block; false if no caller takes the events
-  bool unhashed_first = false;    // freed blocks without a block hash are reused first (DecisionRules::unhashed_blocks_first)
-  bool lifo = false;              // freed blocks are reused last in, first out, instead of least recently used first
+  double residency_sample = 0.0;           // share of allocated blocks whose residency is measured
+  bool residency_events = true;            // queue an event per sampled block; set to false if no caller takes the events
+  bool unhashed_first = false;             // freed blocks without a block hash are reused first (DecisionRules::unhashed_blocks_first)
+  std::uint32_t max_protected_blocks = 0;  // segmented LRU: this many reused blocks are evicted after all others; 0: LRU
+  bool lifo = false;                       // freed blocks are reused last in, first out, instead of least recently used first
 };
 
 // block_pool.cpp lists the states of a block. Costs:
 //   allocate, touch, release    O(1), allocates no memory; called in every step
 //   cache, find_cached          one look-up in a chain of the index
 //   reset, check_invariants     visits all blocks
-// The group managers call it on the core's thread. It does not know requests: it only counts the references to a block.
+// Belongs to the core's thread; the group managers call it. The pool does not know requests: it only counts the references to a block.
 class BlockPool {
  public:
   // `sink` may be null.
@@ -46,43 +47,43 @@ class BlockPool {
   [[nodiscard]] std::uint32_t num_blocks() const { return static_cast<std::uint32_t>(ref_counts_.size()); }
   [[nodiscard]] std::uint32_t num_free_blocks() const { return free_.size(); }
   [[nodiscard]] std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }
-  // Returns 0 for the null block, even if sequences hold it.
+  // Returns the number of references; always 0 for the null block, even if sequences hold it.
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const {
     QUIRE_CHECK(block.value < ref_counts_.size(), "the queried block is in the pool");
     return ref_counts_[block.value];
   }
   [[nodiscard]] const FreeQueue& free_queue() const { return free_; }
   [[nodiscard]] const PrefixIndex& index() const { return index_; }
-  // Returns 1 - free / total without the null block. Reserved blocks count as used.
+  // Returns the share of blocks that are not free, without the null block. Reserved blocks count as used.
   [[nodiscard]] double usage() const;
-  // Returns the block hash and the group in four bytes, as vLLM keys its cache. Empty if the block has no hash.
+  // Returns the key in vLLM's cache: the block hash, then the group as four big-endian bytes. Empty if the block has no hash.
   [[nodiscard]] std::vector<std::uint8_t> key_of(BlockId block) const;
 
-  // Returns the first block that was cached under this key, held or free.
+  // Returns the block that was cached first under this key, held or free.
   [[nodiscard]] std::optional<BlockId> find_cached(const BlockKey& name) const { return index_.find(name); }
 
-  // Takes the block at the front of the free queue, with one reference, and forgets its cached content. A free block must exist.
+  // Takes the block at the front of the free queue, adds one reference and removes its hash. A free block must exist.
   BlockId allocate();
-  // Reserves blocks at the front of the free queue permanently, without a reference.
+  // Reserves blocks at the front of the free queue permanently. Reserved blocks have no references.
   void set_aside(std::uint32_t num_blocks);
   // Adds a reference. A free block leaves the free queue.
   void touch(BlockId block);
-  // Drops a reference. A block without references enters the free queue and stays findable.
+  // Drops a reference. A block without references enters the free queue; its hash stays in the index.
   void release(BlockId block);
-  // Drops one reference of each block. In the default order, the first block that becomes free is reused first.
+  // Drops one reference of each block. In the default order, the first of these blocks that becomes free is reused first.
   void release(std::span<const BlockId> blocks);
-  // Makes a held block findable.
-  void cache(BlockId block, const BlockKey& name, const BlockHash* parent = nullptr,
-             std::uint32_t num_tokens = 0);  // for events: hash of the previous block, and number of tokens up to this block's end
-  // Forgets the block's hash, if it has one. Its references stay.
+  // Adds a held block to the index. `parent` (hash of the previous block) and `num_tokens` (tokens up to the end of this block) are for
+  // events.
+  void cache(BlockId block, const BlockKey& name, const BlockHash* parent = nullptr, std::uint32_t num_tokens = 0);
+  // Removes the block's hash, if it has one. Its references do not change.
   void evict(BlockId block);
-  // Forgets all cached content. Returns false and changes nothing while any block is held or reserved.
+  // Removes all hashes. Returns false and changes nothing while any block is held or reserved.
   bool reset();
 
   KvEventLog& event_log() { return event_log_; }
   KvResidency& residency() { return residency_; }
   [[nodiscard]] const KvResidency& residency() const { return residency_; }
-  // Per-block data for a watcher, without owners and transfers. It is maintained from the first watch() until block_watch().end().
+  // Per-block data for a watcher, without owners and transfers. Kept up to date from the first watch() until block_watch().end().
   BlockWatch& block_watch() { return block_watch_; }
   const std::vector<WatchedBlock>& watch();
 
@@ -93,30 +94,35 @@ class BlockPool {
   // Returns the first violated rule, or null if all hold.
   [[nodiscard]] const Rule* broken_rule(std::span<const std::uint32_t> holders) const;
 
-  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
-    [[maybe_unused]] auto& [enable_caching, lifo, unhashed_first, free, index, ref_counts, set_aside, sink, event_log, residency,
-                            block_watch, num_evicted, unhashed] = self;
-    const std::size_t num_blocks = ref_counts.size();
-    form(free, index, ref_counts, event_log, residency, num_evicted);
-    // The configuration decides which blocks are reserved. Data for watchers is not part of a checkpoint.
+    [[maybe_unused]] auto& [enable_caching, lifo, unhashed_first, max_protected, free, index, ref_counts, was_reused, set_aside, sink,
+                            event_log, residency, block_watch, num_evicted, unhashed] = self;
+    const std::size_t num_blocks = ref_counts.size(), num_flags = was_reused.size();
+    form(free, index, ref_counts, was_reused, event_log, residency, num_evicted);
+    // The configuration decides which blocks are reserved, so set_aside is not saved. Data for watchers is not part of a checkpoint.
     form.expect(ref_counts.size() == num_blocks, "there is a reference count for each block");
+    form.expect(was_reused.size() == num_flags && free.num_protected() <= max_protected, "blocks are protected as configured");
   }
 
  private:
   bool forget(BlockId block);
+  // Puts a block without references into the free queue, after the blocks that are evicted earlier.
+  void free_cached(BlockId block);
   // Returns true if this was the last reference.
   bool drop_reference(BlockId block);
 
   bool enable_caching_;
   bool lifo_;
   bool unhashed_first_;
+  std::uint32_t max_protected_;
   FreeQueue free_;
   PrefixIndex index_;
-  // Indexed by block id. Each entry in a sequence's block list is one reference: a block that two sequences share has two.
+  // Indexed by block id. Each entry in a sequence's block list is one reference, so a block that two sequences share has two.
   std::vector<std::uint32_t> ref_counts_;
-  // Reserved blocks, permanently neither free nor held. There are few.
+  std::vector<std::uint8_t> was_reused_;  // indexed by block id: a request found the cached content; empty without protected blocks
+  // Reserved blocks: permanently neither free nor held. A short list.
   std::vector<BlockId> set_aside_;
   EventSink* sink_;
   KvEventLog event_log_;

@@ -1,6 +1,6 @@
 // Each function follows vLLM's order: every phase (skip, count, attach, allocate, cache, free) visits the groups in order, so blocks enter
-// and leave the free queue group by group. The scheduler's parts call it on the core's thread, in every step. A call that returns missing
-// blocks has taken none, so the caller can preempt requests and call again. A successful call has done everything.
+// and leave the free queue group by group. The scheduler calls the manager on the core's thread, in every step. A call that returns a
+// number of missing blocks has taken none, so the caller can preempt requests and call again. A call that returns 0 is complete.
 #include "core/kv/kv_cache_manager.h"
 
 #include <algorithm>
@@ -26,6 +26,7 @@ BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions&
           .residency_sample = options.residency_sample,
           .residency_events = options.log_stats,
           .unhashed_first = options.rules.unhashed_blocks_first,
+          .max_protected_blocks = static_cast<std::uint32_t>(options.slru_share * (config.num_blocks - 1)),
           .lifo = options.lifo_free_blocks};
 }
 
@@ -82,7 +83,7 @@ void KvCacheManager::new_step_starts() {
 
 std::uint32_t KvCacheManager::count_prefix(std::span<const BlockHash> hashes, std::uint32_t num_tokens) {
   if (!options_.enable_caching) return 0;
-  // The limit is one token less: the last token is computed even if all tokens are cached, because it produces the next token.
+  // The last token is not looked up: it is computed even if it is cached, because its output is the next token.
   const auto num_hits = static_cast<std::uint32_t>(coordinator_->find(hashes, std::int64_t{num_tokens} - 1));
   QUIRE_CHECK(num_hits < num_tokens, "at least one token is left to compute");
   return num_hits;
@@ -120,7 +121,7 @@ std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& deman
     needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group));
     needed += manager.writes_shared(groups[group], demand.num_computed_tokens) ? 1 : 0;
   });
-  // A request that needs no block is admitted into a full pool, so the reserve applies only if blocks are taken.
+  // A request that needs no block is admitted into a full pool, so num_min_free_blocks applies only if blocks are taken.
   if (needed > 0) needed += num_min_free_blocks;
   needed += num_kept;
   return static_cast<std::uint32_t>(std::max<std::int64_t>(needed - pool_.num_free_blocks(), 0));
@@ -152,9 +153,9 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
                           .num_main_model_tokens = main_model,
                           .num_computed_tokens = uncapped,
                           .num_encoder_tokens = demand.num_encoder_tokens};
-  // Runs before counting, because this request can use the blocks that its window has passed.
+  // Releases blocks before counting, because this request can use the blocks that its window has passed.
   if (drops_blocks_) remove_skipped(request.blocks, std::max<std::int64_t>(computed - demand.num_unsure_tokens, 0));
-  // External tokens beyond the model's length get blocks too. vLLM does not count these blocks, and stops if they are missing.
+  // External tokens beyond max_model_len get blocks too. vLLM does not count these blocks, and stops if they are missing.
   GroupDemand counted = slots;
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;
   const std::uint32_t num_kept = demand.num_watermark_blocks + demand.num_reserved_blocks;
@@ -174,8 +175,8 @@ void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, 
   QUIRE_CHECK(num_loaded_.size() == groups.size(), "there is a number of loaded blocks for each group");
   coordinator_->each([&](auto& manager, std::size_t group) {
     num_loaded_[group] = manager.attach(groups[group], hit_of(hit, group), num_local, num_external);
-    // vLLM proceeds group by group, so a new block of one group may evict a hit of the next group. With the rule, all hits are held
-    // first.
+    // vLLM proceeds group by group, so the new blocks of one group may evict a hit of the next group. With hits_before_loads, the hits of
+    // all groups are referenced first.
     if (!options_.rules.hits_before_loads) manager.append_new(groups[group], num_loaded_[group]);
   });
   if (!options_.rules.hits_before_loads) return;
@@ -241,7 +242,7 @@ void KvCacheManager::free_later(KvBlocks& blocks, std::uint64_t due) {
   last.blocks.clear();
   const std::span<GroupBlockList> groups = lists(blocks);
   coordinator_->each([&](auto& manager, std::size_t group) { manager.release_blocks(groups[group], last.blocks); });
-  // The last block of all comes first, regardless of its group.
+  // The last block comes first, across all groups.
   std::ranges::reverse(last.blocks);
 }
 

@@ -1,5 +1,5 @@
-// Checks the input of a simulation and makes its core configuration. Called once per simulation, on its thread. Workloads and options come
-// from files and flags. Every value that could break the core or the virtual clock is refused here, by the field's name.
+// Checks the input of a simulation and creates the configuration of its core. Called once per simulation, on its thread. Workloads and
+// options come from files and flags. Every value that could break the core or the virtual clock causes an error here that names the field.
 #include "lab/simulate/core_config.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kDefaultBlockSize = 16, kDefaultTokens = 400'000;
-constexpr std::uint32_t kMaxTokens = 1U << 28U;  // keeps sums of two counts within the core's bounds
+constexpr std::uint32_t kMaxTokens = 1U << 28U;  // keeps the sum of two counts within the core's limits
 constexpr std::uint32_t kMaxInstances = 4096;
 constexpr std::uint64_t kMaxBlocks = 1U << 26U;  // over all instances; about 10 GiB of bookkeeping
 
@@ -90,10 +90,11 @@ CoreConfig simulated_core(const Workload& workload, const SimulationOptions& opt
   config.kv.num_blocks = options.num_blocks != 0 ? options.num_blocks : kDefaultTokens / config.block_size + 1;
   FullAttentionSpec attention;
   attention.block_size = config.block_size;
-  // An element of a key or a value has two bytes.
+  // Each element of a key or value has two bytes.
   attention.head_size = static_cast<std::uint32_t>(options.kv_bytes_per_token / 4);
   config.kv.groups.push_back({.layer_names = {"all"}, .spec = attention, .layer_specs = {}});
   config.prefix_cache.enable_prefix_caching = options.enable_prefix_caching;
+  config.prefix_cache.slru_share = options.slru_share;
   // Without a tier, decisions equal vLLM's, so that results can be compared with vLLM runs.
   if (options.tier.bytes > 0) config.fixes = engine_fixes(true);
   const std::uint64_t block_bytes = options.kv_bytes_per_token * config.block_size;
@@ -102,7 +103,7 @@ CoreConfig simulated_core(const Workload& workload, const SimulationOptions& opt
     config.swap.swap_choice = options.tier.swap_choice;
   }
   config.limits.max_outstanding_plans = config.scheduler.async_scheduling ? 2 : 1;
-  // Statistics that the simulator does not read would cost time.
+  // The simulator does not read these statistics, so their cost is avoided.
   config.report.log_stats = config.report.count_common_prefix = false;
   if (config.scheduler.max_model_len == 0)
     for (const WorkloadRequest& request : workload.requests)

@@ -33,27 +33,42 @@ TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
   constexpr std::uint32_t kBlocks = 23;
   Random random(1);
   FreeQueue queue(kBlocks);
-  std::list<std::uint32_t> model;
+  std::list<std::uint32_t> model, kept;  // `kept`: the protected blocks
   for (std::uint32_t i = 0; i < kBlocks; ++i) model.push_back(i);
   for (int step = 0; step < 30000; ++step) {
     const auto block = static_cast<std::uint32_t>(random.below(kBlocks));
-    const bool is_free = std::ranges::find(model, block) != model.end();
+    const bool is_free = std::ranges::find(model, block) != model.end() || std::ranges::find(kept, block) != kept.end();
     ASSERT_EQ(queue.contains(BlockId{block}), is_free);
-    if (!is_free && random.chance(0.5)) {
+    if (!is_free && random.chance(0.4)) {
       queue.push_back(BlockId{block});
       model.push_back(block);
+    } else if (!is_free && random.chance(0.6)) {
+      const std::size_t most = random.below(8);
+      queue.push_protected(BlockId{block}, static_cast<std::uint32_t>(most));
+      kept.push_back(block);
+      for (; kept.size() > most; kept.pop_front()) model.push_back(kept.front());
     } else if (!is_free) {
       queue.push_front(BlockId{block});
       model.push_front(block);
     } else if (random.chance(0.5)) {
       queue.remove(BlockId{block});
       model.remove(block);
+      kept.remove(block);
+    } else if (random.chance(0.02)) {
+      queue.end_protection();
+      model.splice(model.end(), kept);
+    } else if (random.chance(0.05)) {
+      ASSERT_TRUE(queue.assign(queue.to_vector(), queue.num_protected()));
     } else {
-      ASSERT_EQ(queue.pop_front().value, model.front());
-      model.pop_front();
+      std::list<std::uint32_t>& first = model.empty() ? kept : model;
+      ASSERT_EQ(queue.pop_front().value, first.front());
+      first.pop_front();
     }
-    ASSERT_EQ(queue.size(), model.size());
-    ASSERT_EQ(values(queue.to_vector()), std::vector<std::uint32_t>(model.begin(), model.end()));
+    std::vector<std::uint32_t> all(model.begin(), model.end());
+    all.insert(all.end(), kept.begin(), kept.end());
+    ASSERT_EQ(queue.size(), all.size());
+    ASSERT_EQ(queue.num_protected(), kept.size());
+    ASSERT_EQ(values(queue.to_vector()), all);
     queue.check_invariants();
   }
 }
@@ -66,6 +81,7 @@ TEST(FreeQueue, AssignsAnOrderOnlyIfEachBlockOccursOnce) {
   queue.check_invariants();
   const BlockId twice[] = {BlockId{2}, BlockId{0}, BlockId{2}};
   EXPECT_FALSE(queue.assign(twice));
+  EXPECT_FALSE(queue.assign(order, 4)) << "more protected blocks than blocks";
   const BlockId foreign[] = {BlockId{2}, BlockId{4}};
   EXPECT_FALSE(queue.assign(foreign)) << "only blocks 0 to 3 exist";
 }
@@ -269,6 +285,31 @@ TEST(BlockPool, ReusesTheBlockFreedLastWithLifo) {
   pool.release(b);
   EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{2, 1, 3, 4}));
   EXPECT_EQ(pool.allocate(), b);
+}
+
+// Two of four blocks are protected: 1 and 3 were found again. Block 2 was cached, but not found; block 4 was found, but lost its hash.
+TEST(BlockPool, ReusesBlocksThatWereFoundLast) {
+  BlockPool pool(BlockPoolOptions{.num_blocks = 7, .max_protected_blocks = 2}, nullptr);
+  for (std::uint32_t i = 1; i <= 4; ++i) pool.cache(pool.allocate(), name(i));
+  for (const std::uint32_t i : {1U, 3U, 4U}) pool.touch(BlockId{i});
+  for (const std::uint32_t i : {1U, 3U, 4U}) pool.release(BlockId{i});
+  pool.evict(BlockId{4});
+  for (std::uint32_t i = 1; i <= 4; ++i) pool.release(BlockId{i});
+  EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{5, 6, 2, 4, 1, 3}));
+  EXPECT_EQ(pool.free_queue().num_protected(), 2U);
+
+  pool.touch(BlockId{2});
+  pool.release(BlockId{2});
+  EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{5, 6, 4, 1, 3, 2})) << "the oldest is no longer protected";
+  EXPECT_EQ(pool.free_queue().num_protected(), 2U);
+  for (const std::uint32_t next : {5U, 6U, 4U, 1U, 3U}) EXPECT_EQ(pool.allocate(), BlockId{next});
+  pool.cache(BlockId{3}, name(9));
+  pool.release(BlockId{3});
+  EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{3, 2})) << "its new content was not found yet";
+  for (const std::uint32_t i : {1U, 4U, 5U, 6U}) pool.release(BlockId{i});
+  EXPECT_TRUE(pool.reset());
+  EXPECT_EQ(pool.free_queue().num_protected(), 0U);
+  pool.check_invariants(std::vector<std::uint32_t>(7, 0));
 }
 
 TEST(BlockPool, ReusesUnhashedBlocksFirstWhenEnabled) {

@@ -1,7 +1,6 @@
-// Refuses invalid arguments at the border of the core, before anything of them exists. Called by Core::create(), Core::add() and
-// Core::fork(), on the caller's thread. Everything that can be wrong from outside must be found here and answered with an error that names
-// the field, because inside the core a wrong value stops the program. The defaults are stricter than vLLM's scheduler, which leaves these
-// checks to its front end.
+// Refuses invalid arguments before any state is created from them. Called by Core::create(), Core::add() and Core::fork(), on the caller's
+// thread. Every invalid input must be found here and answered with an error that names the field, because a wrong value inside the core
+// stops the program. The default checks are stricter than the checks of vLLM's scheduler, which leaves them to its front end.
 #include "core/schedule/requests/request_check.h"
 
 #include <fmt/format.h>
@@ -19,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kMaxSwapSlots = 1U << 24U;
 
-// Checks the ranges of all tables. Options of vLLM 0.32.0 alone have ranges only with its decisions.
+// Checks the ranges of all option tables. Options that exist only in vLLM 0.32.0 are checked in check_newer().
 Result<void> check_ranges(const CoreConfig& config) {
   Result<void> valid;
   visit_core_options([&](const auto& table, const auto& group_of, std::string_view group) {
@@ -28,7 +27,7 @@ Result<void> check_ranges(const CoreConfig& config) {
   return valid;
 }
 
-// Refuses options that only the rules of vLLM 0.32.0 read. Under other rules they would silently have no effect.
+// Refuses options that only the rules of vLLM 0.32.0 use, because they would silently have no effect with other rules.
 Result<void> check_unread(const CoreConfig& config) {
   const Vllm032Options& newer = config.newer;
   const CoreConfig defaults;
@@ -120,7 +119,8 @@ Result<void> check_swap(const CoreConfig& config) {
   return {};
 }
 
-// Returns the blocks that full attention needs for `num_tokens`. Other kinds keep fewer, and their blocks are not counted.
+// Returns the number of blocks that full-attention groups need for `num_tokens` tokens. Other kinds of attention hold fewer blocks and are
+// not counted.
 std::uint64_t num_blocks_for(std::uint64_t num_tokens, const CoreConfig& config) {
   std::uint64_t num_blocks = 0;
   const std::uint64_t num_ranks = std::uint64_t{config.parallel.dcp_world_size} * config.parallel.pcp_world_size;
@@ -133,7 +133,8 @@ std::uint64_t num_blocks_for(std::uint64_t num_tokens, const CoreConfig& config)
   return num_blocks;
 }
 
-// The last token is sampled and never computed, so it needs no slot. Draft tokens need slots.
+// Checks that the request fits into the whole KV cache. The last token is sampled but never computed, so it needs no slot. Draft tokens
+// need slots.
 Result<void> check_fits_cache(const NewRequest& request, const CoreConfig& config) {
   const std::uint64_t num_outputs = max_tokens(request, config);
   const std::uint64_t num_blocks = config.kv.num_blocks - 1;
@@ -152,7 +153,7 @@ Result<void> check_multimodal(const NewRequest& request, const CoreConfig& confi
   std::uint64_t last = 0;
   for (const MultimodalFeature& feature : request.multimodal) {
     const PlaceholderRange& position = feature.position;
-    // Encoder-decoder models place their input before the prompt.
+    // Inputs of encoder-decoder models are not part of the prompt.
     const bool outside = !config.encoder.is_encoder_decoder && std::uint64_t{position.offset()} + position.length() > request.prompt.size();
     if (position.offset() < last || outside || position.length() > kMaxCoreCount) {
       return fail(ErrorCode::invalid_argument, "multimodal",
@@ -199,6 +200,7 @@ KvCacheOptions kv_cache_options(const CoreConfig& config, const DecisionRules& r
           .enable_events = config.report.enable_kv_events,
           .residency_sample = config.report.kv_metrics_sample,
           .lifo_free_blocks = config.prefix_cache.lifo_free_blocks,
+          .slru_share = config.prefix_cache.slru_share,
           .rules = rules,
           .retention = rules.caches_windows_sparsely ? std::optional(config.prefix_cache.retention_interval) : std::nullopt,
           .max_in_flight_tokens = rules.admission_capped_by_window ? config.scheduler.max_in_flight_tokens : 0,
@@ -217,6 +219,8 @@ Result<void> CoreConfig::validate() const {
                             scheduler.max_num_batched_tokens, scheduler.max_model_len),
                 "increase it to max_model_len or enable chunked prefill");
   }
+  if (prefix_cache.slru_share > 0.0 && prefix_cache.lifo_free_blocks)
+    return fail(ErrorCode::invalid_argument, "slru_share", "is set, but lifo_free_blocks is on, too", "set only one of the two");
   if (auto valid = check_decisions(*this); !valid) return valid;
   if (auto valid = check_pressure(pressure); !valid) return valid;
   if (auto valid = check_swap(*this); !valid) return valid;
