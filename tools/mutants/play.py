@@ -1,4 +1,4 @@
-"""Builds the binary with all drawn mutants, finds which tests reach which mutant, and runs each mutant in the tests that reach it."""
+"""Builds the binary with the selected mutants, finds which tests reach which mutant, and runs each mutant in the tests that reach it."""
 
 import collections
 import concurrent.futures
@@ -11,21 +11,22 @@ import subprocess
 
 from . import rewrite
 
-COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):(\d+): (?:fatal )?error: ", re.M)
+# If a mutant is in a function that computes a constant, only a note names its line.
+COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):(\d+): (?:(?:fatal )?error: |note: non-constexpr function 'on')", re.M)
 NUMBER = re.compile(r"QUIRE_MUTANT\((\d+)\)")
 BROKEN = re.compile(r"(src/\S+?:\d+): invariant broken")
 MOST_IN_FILE = 1024
-BATCHES_MS = (300, 3000)  # most mutants are killed by the fastest tests
+BATCHES_MS = (300, 3000)  # limits of the batches; most mutants are killed by the fastest tests
 
 
 @dataclasses.dataclass
 class Outcome:
     killed: bool
-    by: str  # the test, check, crash or timeout that killed it; otherwise why it survived
+    by: str  # the test, check, crash or timeout that killed the mutant; otherwise why it survived
 
 
 def compile_headers(root, folder):
-    """Errors in headers, found by compiling one file before all files contain them."""
+    """Returns the compile errors in headers, found by compiling one file that includes them."""
     folder = pathlib.Path(folder)
     headers = sorted(str(p.relative_to(folder / "src")) for p in folder.joinpath("src/core").rglob("*.h"))
     everything = folder / "headers.cpp"
@@ -46,7 +47,7 @@ def compile_all(root, folder, jobs):
 
 
 def numbered(mutations):
-    """{number: mutation}. A change of one file does not change the numbers in other files."""
+    """Returns {number: mutation}. A change of one file does not change the numbers in other files."""
     paths = sorted({m.path for m in mutations})
     count = collections.Counter()
     numbers = {}
@@ -58,15 +59,15 @@ def numbered(mutations):
 
 
 def blamed(folder, valid, path, line, column):
-    """The mutant nearest to an error. If no mutant is in the error's line: all mutants that span the line."""
+    """Returns the mutant nearest to a compile error. If no mutant is in the error's line, returns all mutants that span the line."""
     lines = pathlib.Path(folder, path).read_text().splitlines()
     near = [(abs(match.start() - column), int(match[1])) for match in NUMBER.finditer(lines[line - 1]) if int(match[1]) in valid]
     return [min(near)[1]] if near else [n for n, m in valid.items() if path == m.path and m.line <= line <= m.end_line]
 
 
 def build(root, folder, mutations, jobs):
-    """{number: mutation} of the mutants in the binary: all that compile."""
-    broken_file = folder / "broken.json"  # keys of mutants that do not compile, kept for the next build
+    """Builds the binary. Returns {number: mutation} of the mutants in it: all that compile."""
+    broken_file = folder / "broken.json"  # keys of mutants that do not compile, saved for the next build
     broken = set(json.loads(broken_file.read_text())) if broken_file.exists() else set()
     valid = {n: m for n, m in numbered(mutations).items() if m.key not in broken}
     while True:
@@ -87,7 +88,8 @@ def build(root, folder, mutations, jobs):
 
 
 def batches(reached, limits):
-    """Yields (tests, their time): the fastest tests first, in batches that end when their time exceeds the next limit. reached: [(time, test)]."""
+    """Yields (tests, their total time): the fastest tests first, in batches that end when their time exceeds the next limit. reached:
+    [(time, test)]."""
     batch, total, limits = [], 0, list(limits)
     for time, test in sorted(set(reached)):
         batch.append(test)
@@ -115,7 +117,7 @@ class Player:
         return done.returncode, done.stdout.decode(errors="replace")
 
     def baseline(self):
-        """Runs all tests without a mutant: they must pass, and report the mutants that they reach."""
+        """Runs all tests without a mutant. They must pass, and they report the mutants that they reach."""
         code, output = self.run({"QUIRE_MUTANT_REACH": str(self.reach_file)}, [], None)
         if code != 0:
             raise SystemExit(f"mutants: the suites fail without a mutant:\n{output[-4000:]}")
