@@ -33,9 +33,9 @@ class Model:
         self.num_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
 
     def matrix(self, name, *shape, kind=None, gain=1.0):
-        """Adds a matrix of random codes. The scales give the values a standard deviation that keeps the activations finite, multiplied by
-        `gain`. The mean of the values must be 0. A common offset of all weights of a matrix would grow from layer to layer, until all
-        tokens have similar activations and a router sends all of them to the same experts.
+        """Adds a matrix of random weights. Their standard deviation is `gain` / sqrt(columns), which keeps the activations finite. Their
+        mean must be 0: a common offset would grow from layer to layer, until all tokens have similar activations and a router sends all
+        tokens to the same experts.
         """
         kind = self.kind if kind is None or self.kind == BF16 else kind
         if kind == BF16:

@@ -71,7 +71,10 @@ def listed(use):
 
 
 def page():
-    return f"**Refused everywhere** unless neutral: {listed('refused')}.\n\n**Ignored everywhere**: {listed('ignored')}."
+    apis = "`/v1/completions`, `/v1/chat/completions`, `/v1/responses` and `/v1/messages`"
+    refused = f"**Refused fields of all APIs.** {apis} refuse each of these fields, unless its value is neutral: {listed('refused')}."
+    ignored = f"**Ignored fields of all APIs.** {apis} ignore each of these fields: {listed('ignored')}."
+    return f"{refused}\n\n{ignored}"
 
 
 if __name__ == "__main__":

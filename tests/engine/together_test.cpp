@@ -1,4 +1,4 @@
-// Random pairs and triples of features on a real model. Each request must get the bits that it gets alone on a plain engine.
+// Runs random pairs and triples of features on a real model. Each request must get the bits that it gets alone on a plain engine.
 // QUIRE_TOGETHER_ROUNDS sets the number of rounds (default 48, of which QUIRE_TEST_ROUNDS takes a part). docs/together.md must equal what
 // engines accept and refuse: QUIRE_RECORD_TOGETHER=1 engine_test --gtest_filter='Together.*' writes it, from the root of the repository.
 #include <fmt/format.h>
@@ -10,6 +10,8 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <string>
+#include <string_view>
 
 #include "engine/mixed_engine.h"
 #include "support/rounds.h"
@@ -26,26 +28,25 @@ std::uint32_t num_rounds() {
   return kSanitized ? 8 : std::max(16U, static_cast<std::uint32_t>(rounds_of(48)));
 }
 
-// No supported model has both features.
-bool is_one_model(Feature a, Feature b) {
+// Returns why neither an engine nor a request can have both features, as a sentence of the page, or an empty text.
+std::string_view reason_against(Feature a, Feature b) {
+  using enum Feature;
   const std::set pair{a, b};
-  return pair == std::set{Feature::windows, Feature::states} || pair == std::set{Feature::windows, Feature::pictures} ||
-         pair == std::set{Feature::states, Feature::pictures};
-}
-
-// One option or field selects between the two features, so both cannot be set.
-bool is_one_choice(Feature a, Feature b) {
-  const std::set pair{a, b};
-  return pair == std::set{Feature::priorities, Feature::continuum} || pair == std::set{Feature::pooling, Feature::hidden} ||
-         pair == std::set{Feature::grammar, Feature::tools} || pair == std::set{Feature::drafts, Feature::draft_model};
+  if (pair == std::set{windows, states} || pair == std::set{states, pictures}) return "No supported model has both features.";
+  if (pair == std::set{drafts, draft_model})
+    return "With `--speculative-model`, draft tokens come from the draft model instead of from earlier text (n-gram).";
+  if (pair == std::set{priorities, continuum}) return "A server has one scheduling policy.";
+  if (pair == std::set{grammar, tools})
+    return "A request has one grammar. [Tools and reasoning](tools.md) describes the grammar of a chat that sends both fields.";
+  if (pair == std::set{pooling, hidden}) return "A pooling request returns either one vector or a vector for each token.";
+  return {};
 }
 
 bool is_possible(FeatureSet set) {
   for (std::size_t a = 0; a < kNumFeatures; ++a)
     for (std::size_t b = 0; b < a; ++b)
       if (set.has(static_cast<Feature>(a)) && set.has(static_cast<Feature>(b)) &&
-          (is_one_choice(static_cast<Feature>(a), static_cast<Feature>(b)) ||
-           is_one_model(static_cast<Feature>(a), static_cast<Feature>(b))))
+          !reason_against(static_cast<Feature>(a), static_cast<Feature>(b)).empty())
         return false;
   return has_structured_output() || !(set.has(Feature::grammar) || set.has(Feature::tools));
 }
@@ -130,15 +131,48 @@ TEST(Together, EachRequestMatchesItsAnswerAlone) {
   EXPECT_GT(met.num_preemptions, 100U);
 }
 
+// An error of the engine, and the sentence of the page that stands for it.
+struct RefusalText {
+  std::string_view error, sentence;
+};
+constexpr RefusalText kRefusals[] = {
+    {"n: is set, but a session does not support it; leave it out",
+     "A session generates one answer to each input, so it refuses beam search, and `n` and `best_of` above 1."},
+    {"pooling: is set, but a session does not support it; leave it out", "A session generates tokens, so it cannot be a pooling request."},
+    {"prompt_logprobs: is set, but a session does not support it; leave it out",
+     "A session does not return log probabilities of the prompt, because its prompt is complete only at the end."},
+    {"prompt_logprobs: is set, but beam search does not support it; leave it out, or turn beam search off",
+     "Beam search does not return log probabilities of the prompt."},
+    {"n: is set, but a pooling request generates no tokens; leave it out",
+     "A pooling request generates no tokens, so it refuses beam search, and `n` and `best_of` above 1."},
+    {"structured_output: is set, but a pooling request generates no tokens; leave it out",
+     "A pooling request generates no tokens, so it refuses structured output and tools."},
+    {"prompt_logprobs: is set, but a pooling request generates no tokens; leave it out", "A pooling request returns no log probabilities."},
+    {"parent: a request with beam search cannot be forked; fork a request without beam search",
+     "A request with beam search cannot be forked."},
+    {"parent: a pooling request cannot be forked; add a request with the same tokens",
+     "A pooling request cannot be forked. Send a new request with the same tokens instead."}};
+
+// Returns the page's sentence for an error; for an error without a sentence, the error itself.
+std::string sentence_for(const std::string& error) {
+  for (const RefusalText& refusal : kRefusals)
+    if (refusal.error == error) return std::string(refusal.sentence);
+  return error;
+}
+
 // Tests a pair of features: empty if they work together, else the reason.
 class Pairs {
  public:
-  Pairs(const std::string& windowed, const std::string& with_states, const std::string& seeing)
-      : windowed_(windowed), with_states_(with_states), seeing_(seeing), alone_(windowed, {}), alone_seeing_(seeing, {}) {}
+  Pairs(const std::string& windowed, const std::string& with_states, const std::string& seeing, const std::string& seeing_windowed)
+      : windowed_(windowed),
+        with_states_(with_states),
+        seeing_(seeing),
+        seeing_windowed_(seeing_windowed),
+        alone_(windowed, {}),
+        alone_seeing_(seeing, {}) {}
 
   std::string refusal(Feature a, Feature b) {
-    if (is_one_choice(a, b)) return "one option or field says which of them it is";
-    if (is_one_model(a, b)) return "no model that is served has both";
+    if (const std::string_view reason = reason_against(a, b); !reason.empty()) return std::string(reason);
     const bool is_a_engine = static_cast<std::size_t>(a) < kFirstOfRequests, is_b_engine = static_cast<std::size_t>(b) < kFirstOfRequests;
     const bool shows = b == Feature::pictures;
     if (!is_a_engine) return of_request({a, b}, (shows ? alone_seeing_ : alone_).engine());
@@ -147,16 +181,15 @@ class Pairs {
     if (is_b_engine) engine.add(b);
     const bool has_states = engine.has(Feature::states);
     if (!has_states && !shows) engine.add(Feature::windows);  // a feature of the model
-    const Made made = make_options(engine, has_states ? with_states_ : shows ? seeing_ : windowed_, folder.file("kv"));
+    const std::string& seeing = a == Feature::windows ? seeing_windowed_ : seeing_;
+    const Made made = make_options(engine, has_states ? with_states_ : shows ? seeing : windowed_, folder.file("kv"));
     const auto created = create_engine(made.options, nullptr, nullptr, made.seams);
-    if (!created) return words(created.error());
+    if (!created) return sentence_for(created.error().to_string());
     if (is_b_engine) return {};
     return of_request({b}, **created);
   }
 
  private:
-  static std::string words(const Error& error) { return fmt::format("`{}` {}; {}", error.field, error.message, error.remedy); }
-
   std::string of_request(FeatureSet set, Engine& engine) {
     Collector sink;
     const EngineRequest request = make_mixed(set, 0, 70);
@@ -165,7 +198,7 @@ class Pairs {
     const auto id = engine.submit(request, sink);
     if (!id) {
       engine.resume([](const Result<bool>&) {});
-      return words(id.error());
+      return sentence_for(id.error().to_string());
     }
     std::string refusal;
     if (set.has(Feature::fork)) refusal = of_fork(*id, engine, sink);
@@ -180,12 +213,12 @@ class Pairs {
     while (!child && child.error().code == ErrorCode::overloaded) child = engine.fork(parent, {}, sink);
     std::string refusal;
     if (!child) {
-      refusal = words(child.error());
+      refusal = sentence_for(child.error().to_string());
     } else {
       engine.resume([](const Result<bool>&) {});
       // An accepted child gets tokens soon, unless it is a session that waits for input. A refused one ends with an error.
       sink.wait_for_tokens(*child, 1, std::chrono::seconds(5));
-      if (sink.wait_for_end(*child, 0)) refusal = sink.wait(*child).error;
+      if (sink.wait_for_end(*child, 0)) refusal = sentence_for(sink.wait(*child).error);
       engine.finish(*child, FinishReason::abort);
       (void)sink.wait(*child);
     }
@@ -193,18 +226,23 @@ class Pairs {
     return refusal;
   }
 
-  std::string windowed_, with_states_, seeing_;
+  std::string windowed_, with_states_, seeing_, seeing_windowed_;
   Alone alone_, alone_seeing_;
 };
 
 std::string together_page(Pairs& pairs) {
-  std::string page =
+  std::string page = fmt::format(
       "# Features that work together\n\n"
-      "Each pair of features below, in one engine and, where a request can ask for both, in one request:\n\n"
-      "- `+`: both work together, and each request gets the result that it gets alone, bit for bit.\n"
-      "- A letter: one request cannot have both, for the reason below the table. Two requests of one engine can.\n\n"
-      "A test writes this page (`tests/engine/together_test.cpp`). It also plays random pairs and triples on a real model and compares.\n\n"
-      "| | feature | how |";
+      "The table shows for each pair of features whether they can be combined. Features 1 to {} are options of the server or properties\n"
+      "of the model. Features {} to {} are chosen by each request.\n\n"
+      "- `+`: the features can be combined in one engine and, if requests choose both, in one request. Each request gets the result that\n"
+      "  it gets alone, bit for bit.\n"
+      "- A letter: the features cannot be combined. The list below the table gives the reason. If requests choose both features, one\n"
+      "  engine can still run a request with one of them and a request with the other at the same time.\n\n"
+      "A test writes this page (`tests/engine/together_test.cpp`). Another test in the same file runs random pairs and triples of\n"
+      "features on a real model, and compares each answer with the answer to the same request alone.\n\n"
+      "| | feature | how |",
+      kFirstOfRequests, kFirstOfRequests + 1, kNumFeatures);
   std::string line = "\n|---|---|---|";
   for (std::size_t i = 1; i < kNumFeatures; ++i) {
     page += fmt::format(" {} |", i);
@@ -232,7 +270,7 @@ TEST(Together, ThePageMatchesWhatEnginesAcceptAndRefuse) {
   constexpr const char* kPage = "docs/together.md";
   const TempFolder folder;
   Pairs pairs(write_windowed_model(folder.file("windowed")), write_scanned_model(folder.file("scanned")),
-              write_seeing_model(folder.path(), kSmolVlm));
+              write_seeing_model(folder.path(), kSmolVlm), write_seeing_model(folder.path(), kGemmaModel));
   const std::string page = together_page(pairs);
   if (std::getenv("QUIRE_RECORD_TOGETHER") != nullptr) std::ofstream(kPage) << page;
   std::ostringstream kept;

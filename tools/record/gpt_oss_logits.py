@@ -32,8 +32,8 @@ def tensor(name, kind, shape, container):
 
 
 def blocks(name, shape):
-    """Returns the dequantised matrices of the experts. In published files, rows are outputs, in groups of 32 inputs. `shape` is
-    [experts][inputs][outputs]."""
+    """Draws the matrices of the experts in the MXFP4 layout of published files, [experts][outputs][inputs / 32], and returns the
+    dequantised values. `shape` is [experts][inputs][outputs]."""
     experts, inputs, outputs = shape
     raw = tiny.draw(name, experts * outputs * (inputs // 32) * 3).reshape(-1, 3).view(np.uint8)[:, :17].copy()
     raw[:, 0] = 127 + tiny.exponent_of(name) - 2 - (raw[:, 0] & 1)

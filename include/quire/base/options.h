@@ -244,7 +244,7 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   PressureOptions pressure;
   KvSwapOptions kv_swap;
-  // Turns on the three fixes of the fork's errors.
+  // Turns on the three options that fix scheduling errors of the CONTINUUM fork of vLLM.
   ContinuumOptions continuum{.pins_give_way = true, .pins_end_with_job = true, .jobless_in_order = true};
   // Target time of a step in milliseconds while requests decode; at least twice the time of the decodes alone. Prompts are split into
   // chunks that fit. 0: no limit.

@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-// Values of the paper: a tenth of the slots for blocks that were not used again yet, and a two-bit count of uses.
+// Sizes of the S3-FIFO paper: the small queue has a tenth of the slots, and uses are counted with two bits (0 to 3).
 constexpr std::uint32_t kSmallShare = 10;
 constexpr std::uint8_t kMaxUses = 3;
 

@@ -24,6 +24,16 @@ std::string content_id_of(const std::string& digest) {
   return "sha256:" + digest;
 }
 
+// Calls the loader. Converts an exception of the loader, for example if memory runs out, to an error.
+Result<std::shared_ptr<const Adapter>> load_files(const AdapterLoader& loader, const std::string& path) {
+  try {
+    return loader(path);
+  } catch (const std::exception& e) {
+    return fail(ErrorCode::io, "lora_path", fmt::format("{} could not be read: {}", quoted(path), e.what()),
+                "check the folder and the free memory, then load the adapter again");
+  }
+}
+
 }  // namespace
 
 AdapterRegistry::AdapterRegistry(std::uint32_t max_resident, AdapterLoader loader, std::shared_ptr<Logger> logger)
@@ -148,12 +158,7 @@ Result<void> AdapterRegistry::read(Lock& lock, const std::string& name, const st
   lock.unlock();
   dropped.clear();  // frees memory before more is read
   const auto begin = std::chrono::steady_clock::now();
-  Result<std::shared_ptr<const Adapter>> loaded = fail(ErrorCode::io, "lora_path", "could not be read");
-  try {
-    loaded = loader_(path);
-  } catch (const std::exception& e) {  // out of memory
-    loaded = fail(ErrorCode::io, "lora_path", fmt::format("could not be read: {}", e.what()));
-  }
+  Result<std::shared_ptr<const Adapter>> loaded = load_files(loader_, path);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   if (logger_ != nullptr && loaded) {
     logger_->write(LogLevel::info, "adapter_loaded",

@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// Only threads that compute take the lock. Threads that load adapters do not take it, because they may have to wait for a core
-// (server/http/job_pool.h).
+// Holds the adapters of open requests for the threads that compute. Only these threads take the mutex. A thread that loads adapters may
+// have to wait for a core (server/http/job_pool.h), and must not stop a step by holding the mutex meanwhile.
 class LiveAdapters final : public AdapterSource {
  public:
   // Registers a lease, and returns a lease to use in its place. find() returns the adapter until the last copy of the returned lease is

@@ -32,8 +32,9 @@ class JournalFile {
   // Appends either all bytes or none. Returns nullopt, or the reason why nothing was appended. Deletes older journals if the budget needs
   // their space.
   [[nodiscard]] std::optional<JournalEnd> append(std::span<const std::uint8_t> bytes);
-  // Ends this file and continues in a new file that begins with these bytes. Returns false, and changes nothing, if the budget or the disk
-  // has no room for both. The new file gets its final name after its beginning is written.
+  // Ends this file and continues in a new file that begins with these bytes. Returns false and keeps this file if the budget or the disk
+  // has no room for both files; older journals may have been deleted by then. The new file gets its final name after its beginning is
+  // written.
   [[nodiscard]] bool begin_next(std::span<const std::uint8_t> beginning);
   // Writes the last frame; nothing may be appended afterwards. The frame fits even on a full disk, if the file system supports reserving
   // space.

@@ -162,7 +162,7 @@ bool OffloadDiskTier::is_copied(std::uint32_t slot, std::uint64_t number) const 
                              [&](const std::uint64_t* of_worker) { return __atomic_load_n(of_worker + slot, __ATOMIC_ACQUIRE) == number; });
 }
 
-// Begins writes. The mutex must be held. A block that some worker has not copied yet goes to the end of the queue.
+// Begins writes. The mutex must be held. A block that a worker has not copied yet moves to the end of the queue.
 void OffloadDiskTier::write_some() {
   for (std::size_t left = std::min(waiting_.size(), kMaxScannedPerTurn); left > 0 && num_writing_ < kMaxWritesInFlight; --left) {
     const Waiting next = waiting_.front();

@@ -43,12 +43,13 @@ class OffloadDiskTier {
 
   // One thread calls the following functions, down to touch(). No call waits for the disk.
 
-  // Registers that a worker will copy the block to the slot. Returns the number that the worker must write afterwards.
+  // Registers that the workers will copy the block to the slot. Returns the number that each worker must write to its list of copied slots
+  // afterwards.
   std::uint64_t expect(OffloadSlot slot, const OffloadKey& key);
   // Returns whether the folder has the block and reads are possible now.
   [[nodiscard]] bool can_promote(const OffloadKey& key) const;
-  // Begins to read the block into the slot. Returns false if the folder does not have the block, or if a worker has not yet written the
-  // number of the slot's previous block.
+  // Begins to read the block into the slot. Returns false if the folder does not have the block, or if a worker has not yet copied the
+  // slot's previous block.
   bool bring_up(const OffloadKey& key, OffloadSlot slot);
   struct PromotedBlock {
     OffloadKey key;

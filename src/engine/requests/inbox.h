@@ -178,8 +178,9 @@ class Inbox {
     if (!put(command)) std::get<Query>(command).answer(refuse_closed());
   }
 
-  // Moves queued work into `intake`. Called on the engine thread. Waits at most `wait_s` for work; nullopt: until there is work. The next
-  // step has rows for `num_free_rows` new requests.
+  // Moves queued work into `intake`. Called on the engine thread. Waits at most `wait_s` for work; nullopt: until there is work. A call
+  // moves a limited number of submissions, but enough for `num_free_rows` requests (the free batch rows of the next step) if their prompts
+  // are not too long.
   void take(InboxBatch& intake, std::optional<double> wait_s, std::uint32_t num_free_rows = 0);
   // Makes take() return even if nothing is queued. Called on any thread.
   void wake();

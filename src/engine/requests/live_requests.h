@@ -121,7 +121,7 @@ class LiveRequests {
   void end(RequestId id, LiveRequest& live, FinishReason reason, std::string error = {}, std::optional<Error> refusal = std::nullopt);
   // Records that the last output of a request was sent.
   void note_end(RequestId id, LiveRequest& live, FinishReason reason);
-  // Ends a request also in the core, and forgets it if no plan refers to it. Returns the core's answer.
+  // Ends a request here and in the core. Forgets the request if no plan refers to it. Returns the core's answer.
   FinishEffect finish(RequestId id, LiveRequest& live, FinishReason reason, std::string error = {},
                       std::optional<Error> refusal = std::nullopt);
   // Counts new tokens of a request in the statistics.

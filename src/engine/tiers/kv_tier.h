@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// Properties that are the same for all blocks, for events.
+// Properties of all blocks that KV events report.
 struct TierBlockFormat {
   std::uint32_t hash_bytes = 32;  // size of a block hash
   std::uint32_t block_size = 16;  // in tokens
@@ -32,8 +32,8 @@ class KvTier {
   // stats() has changed. `compute_tokens_per_s` is the prefill speed; 0 if it is not known yet.
   virtual bool maintain(double /*compute_tokens_per_s*/) { return false; }
   // Appends events for the blocks that the tier has stored or removed since the last call. Like the events of vLLM's offloading connector,
-  // they have no tokens and no parents. Called on the engine thread between two steps. Appends nothing if CoreConfig::report has events
-  // off.
+  // the events have no tokens and no parents. Called on the engine thread between two steps. Appends nothing if CoreConfig::report has
+  // events off.
   virtual void take_events(const TierBlockFormat& /*format*/, std::vector<KvEvent>& /*out*/) {}
   // Returns the role of a tier that sends blocks to other servers or loads blocks from them (peer_tier.h). Such a tier must ignore requests
   // without kv_transfer_params.

@@ -17,8 +17,8 @@ namespace quire {
 
 class NamedTier final : public KvTier, private Connector {
  public:
-  // Wraps a connector and its transport. All calls pass to the connector unchanged. `block_bytes`: size of a slot in bytes, if the
-  // connector has slots.
+  // Wraps a connector and its transport. All calls pass to the connector unchanged. `block_bytes`: size of a KV block of the largest cache
+  // group. A slot of the offloading connector holds blocks_per_key() KV blocks.
   NamedTier(std::string name, ConnectorAndTransport halves, KvTierPolicy policy, std::uint64_t block_bytes);
 
   Connector& connector() override { return *this; }

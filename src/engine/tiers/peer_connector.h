@@ -47,7 +47,7 @@ class PeerConnector final : public Connector {
   void expect(RequestId request, const KvTransferParams& params);
   // Returns the parameters for the client when the request has ended; null if there are no parameters.
   std::shared_ptr<const KvTransferParams> take_transfer_params(RequestId request);
-  // Requests from time to time that producers continue to keep the blocks of requests that wait for admission.
+  // Renews, from time to time, the leases on the blocks that producers keep for requests that wait for admission.
   void renew(std::chrono::steady_clock::time_point now);
   [[nodiscard]] std::uint64_t num_loaded_tokens() const { return num_loaded_tokens_; }
   // Returns the number of requests and transfers that the connector remembers; 0 when all of them have ended.

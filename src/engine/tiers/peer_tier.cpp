@@ -21,8 +21,8 @@ namespace quire {
 namespace {
 
 constexpr double kLongestLease_s = 24.0 * 60.0 * 60.0;
-// Time after which a load without progress fails, whatever the fetcher does. A store is a lease that the server ends, so its limit is
-// practically infinite.
+// Times without progress after which a load fails even if the fetcher does not end it, and after which a store fails. A store is a lease
+// that the server ends, so its limit is practically infinite.
 constexpr double kLoadTimeout_s = 1.9, kLeasePatience_s = 10.0 * 365.0 * 24.0 * 60.0 * 60.0;
 constexpr double kLastLease_s = 2.0;
 constexpr std::uint32_t kMaxPeerSlots = std::uint32_t{1} << 22U;

@@ -35,7 +35,7 @@ Result<KvCache> KvCache::create(KvLayout layout) {
   const std::uint64_t bytes = layout.total_bytes();
   if (bytes == 0) return fail(ErrorCode::invalid_argument, "num_blocks", "the KV cache has a size of 0 bytes", "use at least one block");
   KvCache cache(std::move(layout));
-  // A mapping is aligned to a memory page, so to more than 64 bytes.
+  // A mapping begins at a memory page, so its alignment is more than 64 bytes.
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return fail(ErrorCode::io, "kv_cache_bytes", fmt::format("cannot reserve {} bytes: {}", bytes, std::strerror(errno)),

@@ -17,8 +17,8 @@ struct StateRows {
 
 // A state is kept after the last token of each block that the request has, and after the last row, in the block of that row. If the last
 // rows are draft tokens, the states after the rows from first_saved_row() on are also kept, in the spare blocks at the end of the request's
-// table. When the number of accepted tokens is known, the state after the last accepted token is copied to final_block(). A view, valid for
-// one pass.
+// table. When the number of accepted tokens is known, the state after the last accepted token is copied to final_block(). The object refers
+// to the block table, and is valid for one pass.
 class StateSlots {
  public:
   // `blocks`: the request's block table; its last num_spare blocks are spare.

@@ -108,13 +108,14 @@ bool QwenVisionEncoder::is_full_attention(const Work& work) const {
   return c.window == 0 || std::ranges::find(c.full_attention_layers, work.layer) != c.full_attention_layers.end();
 }
 
-// Number of queries per unit when a head attends to all patches, and number of windows per unit when patches attend within windows.
 namespace {
 
+// Returns the number of queries in one unit of work, if a head attends to all patches.
 std::uint32_t rows_of_unit(std::uint32_t num_patches, std::uint32_t num_threads) {
   return kVisionHeadRows * std::max(num_threads, kUnitScores / (kVisionHeadRows * num_patches));
 }
 
+// Returns the number of windows in one unit of work, if patches attend within windows.
 std::uint32_t windows_of_unit(const VisionConfig& c) {
   const std::uint64_t side = std::uint64_t{c.window} * c.shuffle, patches = side * side;
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kUnitScores / (patches * patches * c.num_heads)));

@@ -20,11 +20,12 @@ class PeerStore final : public BlockStore {
   PeerStore(std::unique_ptr<PeerServer> server, std::unique_ptr<PeerFetcher> fetcher, std::uint32_t num_places, std::uint64_t block_bytes)
       : block_bytes_(block_bytes), server_(std::move(server)), fetcher_(std::move(fetcher)), uses_(num_places) {}
 
-  // Block `index` of the lease or fetch `ticket`, for the next job with a slot; set by use().
+  // The block that a job reads or writes: block `index` of the lease or fetch with the number `ticket`.
   struct Use {
     std::uint64_t ticket = 0;
     std::uint32_t index = 0;
   };
+  // Sets the block of the next job with this slot.
   void use(std::uint32_t place, const Use& use);
 
   [[nodiscard]] std::uint32_t num_places() const override { return static_cast<std::uint32_t>(uses_.size()); }

@@ -143,7 +143,7 @@ class PeerFrameCodec {
   std::optional<PeerFound> read_found(const PeerFrame& frame, const PeerSession& session);
   // Returns the block's number.
   std::optional<std::uint32_t> read_gone(const PeerFrame& frame, const PeerSession& session);
-  // Returns the bytes of the block.
+  // Returns the bytes of the block; nullopt if the frame is not a valid frame of this block.
   std::optional<std::span<std::byte>> read_block(const PeerFrame& frame, const PeerSession& session, const OffloadKey& name,
                                                  std::uint32_t index, std::size_t block_bytes);
 

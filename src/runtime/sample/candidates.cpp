@@ -12,9 +12,10 @@
 namespace quire {
 namespace {
 
-// First depth for top_p: tokens with at least exp(-5) times the weight of the likeliest token.
+// The depth of a token is the logarithm of the likeliest token's weight divided by the token's weight. top_p first gathers the tokens up to
+// kFirstDepth.
 constexpr float kFirstDepth = 5.0F;
-constexpr float kMaxDepth = 90.0F;  // tokens below this depth have weight zero
+constexpr float kMaxDepth = 90.0F;  // tokens beyond this depth have weight zero
 
 struct Shape {
   float max;

@@ -1,5 +1,6 @@
-// Implements `quire cache` (list, verify, drop) for the folder of a disk tier. Single-threaded. The folder stays locked while the object
-// exists, so no server uses it at the same time. Only drop() changes the folder. A block is good if its bytes verify under its key.
+// Implements `quire cache` (list, verify, drop) for the folder of a disk tier. Used by one thread. The folder stays locked while the object
+// exists, so no server uses it at the same time. Only drop() changes the folder. A block is good if its bytes match the checksum for its
+// key.
 #include "quire/cache_folder.h"
 
 #include <fmt/format.h>

@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// Used by one thread. Each block takes its bytes divided by the rate. The next block may begin when this time has passed.
+// Used by one thread. The next block may begin when the time for the previous block, its bytes divided by the rate, has passed.
 class RateLimiter {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -14,7 +14,7 @@ class RateLimiter {
   explicit RateLimiter(std::uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
 
   [[nodiscard]] bool may_begin(TimePoint now) const { return bytes_per_second_ == 0 || now >= next_; }
-  // Unused time is lost, except for the last 10 ms, so that a thread that wakes up late can catch up.
+  // Registers that a block begins. Unused time is lost, except for the last 10 ms, so that a thread that wakes up late can catch up.
   void begin(std::uint64_t bytes, TimePoint now) {
     if (bytes_per_second_ == 0) return;
     const std::chrono::duration<double> takes(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_));

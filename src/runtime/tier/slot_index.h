@@ -1,6 +1,6 @@
 #pragma once
-// Maps offload keys to slots, with LRU eviction, for users of a store that have no ledger. take() returns only slots whose table entries
-// were read, so a tier does not overwrite unknown blocks while its table is still being read. Used by one thread.
+// Maps offload keys to slots, with LRU eviction, for users of a disk store that have no ledger. take() returns only slots whose table
+// entries were read, so a tier does not overwrite unknown blocks while its table is still being read. Used by one thread.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,9 +14,9 @@ namespace quire {
 
 class SlotIndex {
  public:
-  // Adds the blocks that a store has found in the slots from the previous `num_known` up to this one, in any order. Slots without a block
-  // become free. If two slots have the same key, the one that was stored earlier becomes free. Restored blocks count as less recently used
-  // than blocks that stored() has added.
+  // Adds the blocks that the disk store found in the slots from the previous `num_known` to `num_known` - 1. `blocks` may be in any order.
+  // Slots without a block become free. If two slots have the same key, the slot that was stored earlier becomes free. Restored blocks count
+  // as less recently used than blocks that stored() has added.
   void add_restored(std::uint32_t num_known, std::span<const RestoredBlock> blocks);
 
   // Returns the slot of the key and counts as a use of the key.
@@ -24,8 +24,8 @@ class SlotIndex {
   // slot_of() and contains() do not count as a use.
   [[nodiscard]] std::optional<std::uint32_t> slot_of(const OffloadKey& name) const;
   [[nodiscard]] bool contains(const OffloadKey& name) const { return names_.contains(name); }
-  // Returns a slot for a new key: a free slot, or else the slot of the least recently used key, which is removed. Returns nullopt if there
-  // is neither. find() finds the new key after stored().
+  // Returns a slot for a new key: a free slot, or else the slot of the least recently used key, which is removed. Returns nullopt if
+  // there is neither a free slot nor a key. find() returns the new key's slot only after stored().
   std::optional<std::uint32_t> take();
   void stored(const OffloadKey& name, std::uint32_t place);
   // release() frees a slot that take() returned and that was not stored. forget() removes a key and frees its slot, for example because a

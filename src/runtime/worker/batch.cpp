@@ -180,7 +180,7 @@ void Batch::add_embedded(const ScheduledRequest& request) {
   }
 }
 
-// Adds rotary positions. The tokens of `request` are the last ones in `tokens_`. Draft tokens follow all images, like other text.
+// Adds rotary positions. The tokens of `request` are the last tokens in `tokens_`. Draft tokens follow all images, like other text.
 void Batch::add_positions(const ScheduledRequest& request) {
   const PromptImages* const shown = pictures(request.slot);
   rope_positions_.resize(tokens_.size());
@@ -188,7 +188,7 @@ void Batch::add_positions(const ScheduledRequest& request) {
                          std::span(rope_positions_).last(request.num_tokens));
 }
 
-// Adds the last position that each row attends to. The tokens of `request` are the last ones in `tokens_`. The core never splits a prompt
+// Adds the last position that each row attends to. The tokens of `request` are the last tokens in `tokens_`. The core never splits a prompt
 // within an image whose tokens attend to each other in both directions.
 void Batch::add_last_seen(const ScheduledRequest& request) {
   const std::uint32_t begin = request.num_computed_tokens, end = begin + request.num_tokens;
@@ -204,8 +204,9 @@ void Batch::add_last_seen(const ScheduledRequest& request) {
   }
 }
 
-// Adds the request's output rows: rows whose hidden states are read for log probabilities of the prompt, for a pooled vector or for
-// sampling. The model keeps the output of its last layer for these rows only. The tokens of `request` are the last ones in `tokens_`.
+// Adds the request's output rows: the rows that are read for log probabilities of the prompt, for a pooled vector or for sampling. If the
+// request returns its routed experts, all its rows of the step are output rows. The model keeps the output of its last layer for output
+// rows only. The tokens of `request` are the last tokens in `tokens_`.
 void Batch::add_outputs(const ScheduledRequest& request) {
   const auto end = static_cast<std::uint32_t>(tokens_.size());
   const std::uint32_t begin = end - request.num_tokens;
@@ -234,8 +235,8 @@ void Batch::add_prompt_run(const ScheduledRequest& request, std::uint32_t num_ro
                           .num_logprobs = prompt_rows_[request.slot.value].num_logprobs});
 }
 
-// Makes every row of the request an output row, because the model chooses experts of the last layer only for output rows. Includes rows for
-// log probabilities and sampling.
+// Makes every row of the request an output row, because the model chooses experts of the last layer only for output rows. Also registers
+// the rows that are read for log probabilities of the prompt and for sampling.
 void Batch::add_routed_rows(const ScheduledRequest& request, std::uint32_t begin) {
   const PromptRows wanted = prompt_rows_[request.slot.value];
   if (wanted.end > request.num_computed_tokens)

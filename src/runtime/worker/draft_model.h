@@ -1,8 +1,8 @@
 #pragma once
-// Proposes draft tokens with a smaller model of the same vocabulary: its likeliest next tokens, computed one after the other, for many
-// requests at a time. The draft model has a separate KV cache, and remembers for each slot which tokens are in this cache. When a history
-// differs from these tokens, for example after rejected draft tokens, the draft model computes the tokens from the first difference on
-// (catches up).
+// Proposes draft tokens with a smaller model of the same vocabulary: the model's likeliest next tokens, computed one after the other, for
+// many requests at a time. The draft model has a separate KV cache, and remembers for each slot which tokens are in this cache. When a
+// history differs from these tokens, for example after rejected draft tokens, the draft model computes the tokens from the first difference
+// on (catches up).
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -40,9 +40,9 @@ struct DraftTimes {
   double pass_s = 0.0;             // total of these passes
 };
 
-// Owned by the worker. The thread that leads the step calls it between passes of the model; it uses the same thread pool. Memory is
-// allocated once. Blocks belong to the given cache. All its groups keep all tokens, including groups with sliding windows, so that rejected
-// draft tokens can be removed.
+// A draft model is owned by the worker. The thread that leads the step calls the draft model between passes of the served model. Both
+// models use the same thread pool. The constructor allocates all memory. Blocks belong to `cache`. All cache groups keep all tokens,
+// including groups with sliding windows, so that rejected draft tokens can be removed.
 class DraftModel {
  public:
   // `model` must be loaded with `pool` and with limits that are at least as large as `limits`. The model must not have layers with states.
@@ -65,7 +65,7 @@ class DraftModel {
   [[nodiscard]] std::size_t num_free_blocks() const { return free_.size(); }
 
  private:
-  // A request that propose() works on.
+  // A request for which propose() computes draft tokens.
   struct Running {
     std::size_t request = 0;
     std::uint32_t num_drafts = 0;  // number of draft tokens to compute for the request
@@ -94,7 +94,7 @@ class DraftModel {
   std::vector<TokenId> drafts_;                   // [request][max_drafts]
   std::vector<std::uint32_t> num_drafts_;         // by request
   std::vector<Running> running_;
-  // The pass that is being built.
+  // Inputs of the pass that is being built.
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;

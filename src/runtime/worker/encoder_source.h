@@ -15,9 +15,9 @@ namespace quire {
 struct RequestInputs {
   std::shared_ptr<const PromptImages> pictures{};   // null: no images
   std::shared_ptr<const EncoderInput> audio{};      // audio for an encoder that writes its output to the KV cache
-  std::vector<MultimodalFeature> audio_features{};  // the audio as the core knows it
+  std::vector<MultimodalFeature> audio_features{};  // identifiers and positions of the audio in the prompt
 
-  // Returns the inputs as the core knows them.
+  // Returns the identifiers and the positions of the inputs in the prompt.
   [[nodiscard]] std::span<const MultimodalFeature> features() const { return pictures != nullptr ? pictures->features : audio_features; }
 };
 

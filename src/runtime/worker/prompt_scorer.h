@@ -31,7 +31,8 @@ class PromptScorer {
   std::uint32_t vocab_size_;
   std::uint32_t slice_rows_;
   std::unique_ptr<float[]> logits_;  // [slice_rows][vocab_size]; unwritten pages use no memory
-  // The current slice: indices among the output rows, and the rows with the tokens after them.
+  // The current slice. `outputs_` has the indices of its rows among the output rows; `rows_` has the logits and the next prompt token of
+  // each row.
   std::vector<std::uint32_t> outputs_;
   std::vector<PromptLogprobRow> rows_;
 };

@@ -119,7 +119,7 @@ class Worker final : public WorkerBase, private StepStages, private PassHooks, p
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
   const AdapterSource* adapters_;
-  // The copy of one layer's state in commit_states().
+  // A copy of one layer's state from a block to another block, made by commit_states().
   struct StateMove {
     std::uint32_t layer;
     BlockId from, to;

@@ -74,7 +74,7 @@ class BodyPace {
   void add(std::uint64_t bytes, Clock::time_point now);
   // Returns when the grace period ends if no more bytes arrive.
   [[nodiscard]] Clock::time_point ends() const { return rate_ == 0 ? Clock::time_point::max() : deadline_; }
-  // Returns whether more than a fifth of the grace period is used up. Such a body may be cut off if others need its bytes of the budget.
+  // Returns whether more than a fifth of the grace period is used up. A slow body may be cut off if other bodies need its bytes.
   [[nodiscard]] bool is_slow(Clock::time_point now) const { return deadline_ < now + grace_ * 4 / 5; }
 
  private:

@@ -165,10 +165,13 @@ Result<PlaceholderRange> ImagePrompt::place(std::span<const TokenId> tokens, std
   const auto first = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.end(), info_.token);
   const std::size_t begin = static_cast<std::size_t>(first - tokens.begin());
   std::vector<std::uint8_t> is_embed;
-  for (std::uint64_t left = shapes_[number].num_tokens(), i = begin; left > 0; ++i) {
-    if (i == tokens.size())
-      return fail(ErrorCode::unsupported, images_[number].field, "has fewer tokens than embeddings",
+  const std::uint64_t num_needed = shapes_[number].num_tokens();
+  for (std::uint64_t left = num_needed, i = begin; left > 0; ++i) {
+    if (i == tokens.size()) {
+      return fail(ErrorCode::unsupported, images_[number].field,
+                  fmt::format("needs {} image tokens, but the tokenizer made only {} for it", num_needed, num_needed - left),
                   "use the tokenizer that belongs to the model");
+    }
     is_embed.push_back(tokens[i] == info_.token ? 1 : 0);
     left -= is_embed.back();
   }

@@ -13,7 +13,8 @@
 
 namespace quire {
 
-// Also holds back white space before a possible delimiter, and drops the white space if a delimiter or a call follows.
+// Holds back text that may begin a delimiter. Also holds back white space before this text, and drops the white space if a delimiter or a
+// call follows.
 class MarkedParser final : public AnswerParser {
  public:
   // `format` and `tools` must outlive the parser.
@@ -26,8 +27,8 @@ class MarkedParser final : public AnswerParser {
   [[nodiscard]] std::uint32_t num_calls() const override { return calls_.num_ended(); }
 
  private:
-  // tentative: the reasoning contains an opening delimiter, and calls may follow it. start: only white space so far, so reasoning may
-  // begin, or an answer that consists only of calls.
+  // tentative: the reasoning contains an opening delimiter, and calls may follow it. start: the answer has only white space so far, so
+  // reasoning may begin, or an answer that consists only of calls.
   enum class Mode : std::uint8_t { reasoning, tentative, start, text, calls };
 
   void step(char byte);
@@ -69,10 +70,10 @@ class MarkedParser final : public AnswerParser {
   std::string held_;   // text that may begin a delimiter
   std::string space_;  // white space that is held back until the next text
   std::string raw_;    // bytes of the current calls, after the last call that ended
-  // In `tentative`: the text since the delimiter, its end that may begin another delimiter, and the calls that the reader finds in the
-  // text.
+  // Used in the mode `tentative`: the text since the opening delimiter, and the end of this text if it may begin another delimiter.
   std::string tentative_text_, tentative_delimiter_;
-  bool reads_tentative_ = false;
+  bool reads_tentative_ = false;  // the reader still reads a call
+  // The calls that the reader finds in `tentative_text_`.
   AnswerParts found_parts_;
   CallWriter found_{found_parts_, std::numeric_limits<std::uint32_t>::max()};
   std::size_t num_settled_ = 0;  // offset in the answer; a delimiter that ends before it belongs to the reasoning

@@ -43,7 +43,8 @@ TEST(AdapterErrors, ReportWhatTheReaderThrows) {
   const auto failed = registry.load("a", "/a", false);
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, ErrorCode::io);
-  EXPECT_EQ(failed.error().to_string(), "lora_path: could not be read: no memory");
+  EXPECT_EQ(failed.error().to_string(),
+            "lora_path: '/a' could not be read: no memory; check the folder and the free memory, then load the adapter again");
 }
 
 TEST(AdapterErrors, ReachTheThreadsThatWaitForTheSameFolder) {

@@ -30,7 +30,7 @@ std::uint64_t wait_for_count(const KvEventPublisher& publisher, std::uint64_t ex
   return count();
 }
 
-// Sending a batch of a few hundred kilobytes takes longer than making the next ones.
+// Returns the events of a batch of about 100 KB. Sending a batch takes longer than the calls of publish() for the next batches.
 std::vector<KvEvent> many_tokens() {
   BlockStored stored;
   stored.block_hashes.assign(2000, KvEventHash(32, 7));

@@ -145,7 +145,7 @@ class BlockQueueTest : public testing::TestWithParam<TierIo> {
     queue_ = files_->open_queue(kQueueDepth);
     if (queue_ == nullptr) GTEST_SKIP() << "this build of quire or this kernel does not support io_uring";
   }
-  // Waits for this many moves and returns them by tag.
+  // Waits until `count` reads and writes have ended, and returns their completions, sorted by tag.
   std::vector<BlockIoCompletion> collect(std::size_t count) {
     std::vector<BlockIoCompletion> over;
     while (over.size() < count) queue_->collect(true, over);

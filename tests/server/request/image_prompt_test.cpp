@@ -77,7 +77,7 @@ TEST(ImagePlaceholders, AreReplacedInTheirOrder) {
   EXPECT_NE((*salted)[0].identifier, (*salted)[1].identifier);
   const std::vector<TokenId> short_tokens = {1, 9, 2, 9};
   EXPECT_EQ(prompt->make(short_tokens, {memory, "t", ""}).error().to_string(),
-            "f1: has fewer tokens than embeddings; use the tokenizer that belongs to the model");
+            "f1: needs 2 image tokens, but the tokenizer made only 1 for it; use the tokenizer that belongs to the model");
   const auto all = memory.take(ImageMemory::kMaxBytes - 100, "u");
   const auto rest = memory.take(60, "v");
   EXPECT_EQ(prompt->make(tokens, {memory, "w", ""}).error().to_string(), "the memory for images is full; try again later");
@@ -110,12 +110,25 @@ TEST(ImageMemoryBytes, AreGivenAndTakenBack) {
   EXPECT_EQ(memory.reserve_scratch(448 * kOneMiB + 1), nullptr);
 }
 
+TEST(ImageMemoryBytes, AreCountedForEveryTenant) {
+  ImageMemory memory;
+  std::vector<std::shared_ptr<const void>> held;
+  constexpr std::uint64_t kBytes = 64 << 10, kScratch = std::uint64_t{448} << 20;
+  for (int i = 0; i < 3000; ++i) EXPECT_NE(held.emplace_back(memory.take(kBytes, std::to_string(i))), nullptr) << i;
+  EXPECT_NE(memory.reserve_scratch(kScratch), nullptr) << "memory for decoding is counted separately";
+  const auto rest = memory.take(ImageMemory::kMaxBytes - 3000 * kBytes, "new");
+  EXPECT_EQ(memory.take(1, "another"), nullptr) << "all bytes are taken";
+  held.clear();
+  EXPECT_NE(memory.take(kBytes, "another"), nullptr);
+}
+
 TEST(ContentParts, IterateWhereATemplateLoopsOverContent) {
   for (const char* text : {"{% for p in m.content %}", "{% for p in m['content'] %}", "{% for p in m[\"content\"] %}",
                            "{%- for item in message2.content -%}", "content {% for x in  m.content %}"})
     EXPECT_TRUE(iterates_parts(text)) << text;
   for (const char* text : {"", "content", ".content", "in content", "{{ m.content }}", "{% if m.content %}", "begin m.content",
-                           "{% for p in m.contents2 %}{{ 'a' }}x.content"})
+                           "{% for p in m.contents2 %}{{ 'a' }}x.content", "{% for p in xcontent %}", "{% for p in content %}",
+                           "{% for p in m[content] %}", "{% forin m.content %}"})
     EXPECT_EQ(iterates_parts(text), std::string_view(text).contains("contents2")) << text;
   json::array messages = json::parse(R"([{"content":"a"},{"content":[1]},{"role":"x"},3])").as_array();
   wrap_in_parts(messages);

@@ -14,12 +14,13 @@ namespace quire {
 
 namespace {
 
-std::unexpected<Error> wrong_completion(std::string message) {
-  return fail(ErrorCode::invalid_argument, "completions", std::move(message), "report the end of each open transfer once");
+std::unexpected<Error> wrong_completion(std::string message, const char* remedy = "report the end of each open transfer once") {
+  return fail(ErrorCode::invalid_argument, "completions", std::move(message), remedy);
 }
 
-std::unexpected<Error> wrong_list(const char* field, std::string message) {
-  return fail(ErrorCode::invalid_argument, field, std::move(message), "pass the result of the oldest plan that is not applied yet");
+std::unexpected<Error> wrong_list(const char* field, std::string message,
+                                  const char* remedy = "pass the result of the oldest plan that is not applied yet") {
+  return fail(ErrorCode::invalid_argument, field, std::move(message), remedy);
 }
 
 // Opens transfers for the connector.
@@ -115,7 +116,8 @@ Result<void> Transfers::check_completions(const StepResult& result) const {
     }
     for (const BlockId block : all[i].bad_blocks)
       if (std::ranges::find(open->blocks, block) == open->blocks.end())
-        return wrong_completion(fmt::format("block {} is not part of transfer {}", block.value, open->id.value));
+        return wrong_completion(fmt::format("block {} is not part of transfer {}", block.value, open->id.value),
+                                "list in bad_blocks only blocks of the transfer");
   }
   return {};
 }
@@ -138,7 +140,8 @@ Result<void> Transfers::check_lists(const StepResult& result) const {
   for (BlockId block : result.invalid_blocks)
     if (block.value >= kv_.pool().num_blocks())
       return wrong_list("invalid_blocks",
-                        fmt::format("block {} does not exist: the pool has {} blocks", block.value, kv_.pool().num_blocks()));
+                        fmt::format("block {} does not exist: the pool has {} blocks", block.value, kv_.pool().num_blocks()),
+                        "list only blocks of the plan's loads");
   return {};
 }
 

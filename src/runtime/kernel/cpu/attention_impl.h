@@ -371,7 +371,7 @@ void run_pass(const Pass& pass) {
   finish_queries(pass);
 }
 
-// One row of an item with `sharing`, with the row's part of the scratch.
+// Turns one row of an item with `sharing` into an item without `sharing`, which uses the row's part of the scratch.
 struct UnsharedRow {
   AttentionItem item;
   Pass pass;

@@ -11,7 +11,7 @@ namespace quire {
 
 enum class CheckpointMethod : std::uint8_t { none, gptq, awq, compressed_tensors, fp8, mxfp4 };
 
-// One kind of quantised weights in the config.
+// The format of quantised weights in a `quantization_config`.
 struct CheckpointWeights {
   std::uint32_t bits = 0;
   bool is_float = false;

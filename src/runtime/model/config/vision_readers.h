@@ -32,7 +32,7 @@ void read_tower(JsonFields& fields, const DefaultTower& usual, VisionConfig& con
 // Returns `config`, or an error if a field could not be read or the numbers are not a valid encoder.
 Result<VisionConfig> validate_tower(VisionConfig config, std::initializer_list<const JsonFields*> read);
 
-// Same contract as VisionFamily::read.
+// These functions have the contract of VisionFamily::read.
 Result<VisionConfig> read_idefics3_vision(const JsonRef& config, std::uint32_t output_size);
 Result<VisionConfig> read_llava_vision(const JsonRef& config, std::uint32_t output_size);
 Result<VisionConfig> read_gemma3_vision(const JsonRef& config, std::uint32_t output_size);

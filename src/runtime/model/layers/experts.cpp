@@ -130,7 +130,7 @@ class ExpertsFeedForward final : public FeedForwardSublayer {
     }
   }
 
-  // Loads the weights of as many parts as fit into memory, from part `first` on, and makes these parts active.
+  // Loads the expert weights of the parts from `first` on, as many as fit into memory together, and makes these parts active.
   static void bring(Pass& pass, std::uint32_t first) {
     ExpertPairs& pairs = pass.workspace.experts;
     pairs.first_active = first;

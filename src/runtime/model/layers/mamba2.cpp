@@ -1,8 +1,8 @@
-// A Mamba-2 layer. The input is projected to a gate, to values with the b and c of their groups, and to a step per head. Values, b and c
-// are convolved over the last tokens. A selective scan runs over the tokens; its output is gated, normed and projected back. The state
-// consists of the convolution's earlier inputs and of state.size floats for each value of each head, in tiles of kScanLanes values. The
-// decoder calls it within a pass, on the thread that leads the pass. Threads share channels, heads and requests, never the tokens of one
-// request.
+// A Mamba-2 layer. The input is projected to a gate, to values with the b and c of their groups, and to a time step (dt) per head. Values,
+// b and c are convolved over the last tokens. A selective scan runs over the tokens; its output is gated, normed and projected back. The
+// state consists of the convolution's earlier inputs and of state.size floats for each value of each head, in tiles of kScanLanes values.
+// The decoder calls it within a pass, on the thread that leads the pass. Threads share channels, heads and requests, never the tokens of
+// one request.
 #include <algorithm>
 #include <cmath>
 
@@ -52,7 +52,8 @@ class Mamba2 final : public AttentionSublayer {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
-  // Applies biases and scales to a row. Converts the row's steps to the steps of the scan, and writes the decays to a separate buffer.
+  // Applies biases and scales to a row of the projected input. Replaces the time step (dt) of each head by softplus(dt + bias), and writes
+  // the decay exp(dt * A) to a separate buffer.
   void finish_row(const Pass& pass, std::uint32_t row) const {
     const StateShape& state = config_.state;
     float* at = pass.workspace.state_input + row * stride_;

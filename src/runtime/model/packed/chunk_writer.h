@@ -16,8 +16,8 @@ class OwnedFile;
 
 class ChunkWriter {
  public:
-  // The caller writes the first `first` bytes of the file. Each piece begins at a multiple of `alignment`, which divides 2 MiB. The only
-  // gaps are those up to the next multiple.
+  // The caller writes the first `first` bytes of the file. Each piece begins at the first multiple of `alignment` after the previous piece.
+  // `alignment` divides 2 MiB.
   ChunkWriter(const OwnedFile& file, std::uint64_t first, std::uint64_t alignment) : file_(file), first_(first), alignment_(alignment) {}
 
   // Writes a piece. May be called on any thread. A chunk stays in memory until it is full. Errors: `io`.

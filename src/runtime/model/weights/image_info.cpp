@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads the values for images in a family's folder.
+// Reads the parameters for the preparation of images from the files of a family's folder.
 using InfoReader = Result<ImageInfo> (*)(const ImageProcessorFiles& files, const VisionConfig& vision);
 
 InfoReader reader_of(std::string_view processor) {

@@ -47,8 +47,9 @@ class ClipKeys {
   std::optional<Error> error_;
 };
 
-// Return the contents of config.json or preprocessor_config.json. `default_shuffle`: patches per side of a square, if the file has no key
-// for it. Errors: a key is missing or has another type. The folder's readers check the values.
+// *_config() returns the contents of config.json, *_processor() returns the contents of preprocessor_config.json, both made from the keys
+// of the mmproj file. `default_shuffle`: patches per side of the square that becomes one embedding, if the file has no key for it. Errors:
+// a key is missing or has another type. The readers of the two JSON files check the values.
 Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
 Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
 Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);

@@ -63,11 +63,11 @@ struct QuantisedMatrix {
 std::string type_name(const QuantisedMatrix& matrix);
 
 // Returns the format of the matrix's rows in memory:
-// - integers, if the kernels can represent the values exactly, with 16 or more columns per scale; floats of 4 bits become 4-bit codes of a
-//   table;
-// - bf16, for floats of 8 bits;
-// - f32, for all others.
-// Columns in another order than their groups are reordered if `may_reorder`; otherwise the rows become f32.
+// - FP8: bf16;
+// - FP4: q4_table if every scale covers a multiple of 32 columns, q8 if every scale covers a multiple of 16 columns, else f32;
+// - integers: q4 for 4 bits if every scale covers a multiple of 32 columns, q8 if every scale covers a multiple of 16 columns, else f32.
+// Integers also become f32 if the number of columns is not a multiple of 32, or if the columns are not in the order of their groups and
+// `may_reorder` is false.
 UnpackedFormat unpacked_format_of(const QuantisedMatrix& matrix, bool is_reordered, bool may_reorder);
 
 // Copies a part of a tensor's data.

@@ -70,18 +70,19 @@ class TaskCollector {
     matrix(role, layer, rows, columns, out.matrix, 0, true);
     vector_if(has_bias, bias_role, layer, rows, out.bias);
   }
-  // Takes several matrices that the file stores as one, with their rows one after another.
+  // Takes several matrices that the file stores in one tensor, with their rows one after another.
   void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts, bool may_reorder = false);
-  // Takes several transposed matrices that the file stores as one, one after another. The outputs of the matrices in parts[i] alternate in
-  // the columns of the i-th matrix of the file. A quantised matrix is not transposed: the outputs alternate in its rows.
+  // Takes transposed matrices from one tensor of the file. The tensor has parts.size() matrices, one after another. The outputs of the
+  // matrices in parts[i] alternate in the columns of the tensor's i-th matrix. A quantised tensor is not transposed: the outputs alternate
+  // in the rows.
   void transposed(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
                   std::span<const std::vector<PackedMatrix*>> parts);
   // Takes vectors that the file stores as the rows of one matrix. In each row, the elements of several vectors may alternate.
   void stacked_vectors(TensorRole role, std::uint32_t layer, std::uint32_t size, std::span<const std::vector<std::vector<float>*>> parts);
   // Takes matrices of `rows` rows each, with their biases, which the file stores as one matrix of this name.
   void stacked(const std::string& name, std::uint32_t rows, std::uint32_t columns, std::span<Linear* const> parts);
-  // Takes the matrices of heads, which the file stores as one: for each head, num_transposed rows for a transposed matrix, then num_plain
-  // rows for a plain matrix.
+  // Takes the matrices of heads, which the file stores in one tensor. For each head, the tensor has num_transposed rows for a transposed
+  // matrix, and then num_plain rows for a plain matrix.
   void heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_transposed, std::uint32_t num_plain,
              std::span<PackedMatrix> transposed, std::span<PackedMatrix> plain);
   [[nodiscard]] bool has(const std::string& name) const { return unused_.contains(name); }

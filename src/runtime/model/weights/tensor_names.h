@@ -52,7 +52,8 @@ constexpr bool is_feed_forward(TensorRole role) {
   return role >= TensorRole::ffn_norm && role <= TensorRole::shared_gate_up;
 }
 
-// Returns the block of the file that contains the tensor.
+// Returns the number in the tensor's name (`blk.N`). The number differs from `layer` only in files that number mixers and feed-forward
+// parts separately (Nemotron-H).
 constexpr std::uint32_t block_of(TensorRole role, std::uint32_t layer, const ModelConfig& config) {
   if (config.mixer_blocks.empty()) return layer;
   return is_feed_forward(role) ? config.feed_forward_blocks[layer] : config.mixer_blocks[layer];

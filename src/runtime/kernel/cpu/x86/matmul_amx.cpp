@@ -79,8 +79,9 @@ class Tiles {
   static constexpr int kParts = kHalves ? 2 : 1;
   static constexpr int kBlockBytes = kHalves ? 64 : 32;
 
-  // Sets the rows of the tiles. Tile numbers below are literals, because g++ requires literals. Even steps use the first and odd steps the
-  // second of each pair of tiles: sums in tiles 0 and 1, sums of low halves in 2 and 3, codes in 4 and 5, activations in 6 and 7.
+  // Sets the shapes of the eight tiles. There are two tiles of each kind: sums (0, 1), sums of low halves (2, 3), codes (4, 5) and
+  // activations (6, 7). Even scale groups use the first tile of each kind, odd scale groups the second. Tile numbers are literals below,
+  // because g++ requires literals.
   void configure(std::uint32_t rows) {
     if (rows == configured_) return;
     configured_ = rows;
@@ -127,7 +128,7 @@ class Tiles {
     }
   }
 
-  // Inputs and outputs of the steps; a step is a scale group. Row numbers start at the first row of a tile.
+  // Inputs and outputs of run_steps(), in which a step is the work for one scale group. Row numbers start at the first row of a tile.
   struct Steps {
     const std::int8_t* codes;       // [group][16][kBlockBytes]
     const std::uint8_t* lines;      // lines of codes of the panel
