@@ -42,6 +42,7 @@ inline constexpr auto kCacheOptions = std::to_array<Option<CacheOptions>>({
      .help = "Reuse the most recently freed block first instead of the least recently used one. Cached prefixes are evicted sooner "
              "(default off)"}},
     {member<&CacheOptions::slru_share>, {.flag = "--kv-slru", .group = OptionGroup::kv_cache, .kind = OptionKind::share, .type = "SHARE",
+     .range = OptionRange{0, 1},
      .help = "Segmented LRU: evict blocks that a later request reused after all others, up to this share of the KV cache: 0.2, ... Prompts "
              "that are read once then evict no conversation (docs/eviction.md; default 0: LRU)"}},
     {member<&CacheOptions::count_common_prefix>, {.flag = "--count-common-prefix", .group = OptionGroup::kv_cache, .can_be_negated = true,

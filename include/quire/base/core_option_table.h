@@ -104,6 +104,7 @@ inline constexpr auto kPrefixCacheOptions = std::to_array<Option<PrefixCacheOpti
     {member<&PrefixCacheOptions::lifo_free_blocks>, {.flag = "--kv-lifo", .field = "lifo_free_blocks",
      .help = "Reuse the most recently freed block first, instead of the least recently used block"}},
     {member<&PrefixCacheOptions::slru_share>, {.flag = "--kv-slru", .field = "slru_share", .kind = OptionKind::share,
+     .core_range = OptionRange{0, 1},
      .help = "Segmented LRU: blocks that a later request reused are evicted after all others, up to this share of the blocks; 0: LRU"}},
 });
 

@@ -74,7 +74,8 @@ TEST(SegmentedLru, IsRefusedBesideLastInFirstOut) {
   CoreConfig config = sync_config();
   config.prefix_cache.slru_share = 0.3;
   config.prefix_cache.lifo_free_blocks = true;
-  EXPECT_EQ(config.validate().error().to_string(), "slru_share: is set, but lifo_free_blocks is on, too; set only one of the two");
+  EXPECT_EQ(config.validate().error().to_string(),
+            "prefix_cache.slru_share: is set, but lifo_free_blocks is on, too; set only one of the two");
   config.prefix_cache.lifo_free_blocks = false;
   EXPECT_TRUE(config.validate().has_value());
   for (const double share : {-0.1, 1.1, std::nan("")}) {

@@ -220,7 +220,8 @@ Result<void> CoreConfig::validate() const {
                 "increase it to max_model_len or enable chunked prefill");
   }
   if (prefix_cache.slru_share > 0.0 && prefix_cache.lifo_free_blocks)
-    return fail(ErrorCode::invalid_argument, "slru_share", "is set, but lifo_free_blocks is on, too", "set only one of the two");
+    return fail(ErrorCode::invalid_argument, "prefix_cache.slru_share", "is set, but lifo_free_blocks is on, too",
+                "set only one of the two");
   if (auto valid = check_decisions(*this); !valid) return valid;
   if (auto valid = check_pressure(pressure); !valid) return valid;
   if (auto valid = check_swap(*this); !valid) return valid;
