@@ -41,6 +41,24 @@ TEST_F(RouterTest, ChoosesTheLaneBySize) {
   }
 }
 
+// A body that continues a stored conversation costs as much as the conversation and the body.
+TEST_F(RouterTest, ChoosesTheLaneByTheConversationThatABodyContinues) {
+  engine_.answer_with("yes");
+  const auto respond = [&](const std::string& more) {
+    return post("/v1/responses", R"({"input":")" + std::string(400, 'a') + R"(","user":")" + std::string(3000, 'u') + '"' + more + "}");
+  };
+  const Reply first = respond("");
+  ASSERT_NE(first.answer, nullptr) << first.response.body;
+  run_posted();
+  const std::string id(boost::json::parse(first.answer->take_response().body).at("id").as_string());
+  EXPECT_NE(respond("").answer, nullptr);
+  EXPECT_TRUE(jobs_.empty()) << "these bodies continue nothing";
+  EXPECT_NE(respond(R"(,"previous_response_id":")" + id + '"').pending, nullptr);
+  ASSERT_EQ(jobs_.size(), 1U);
+  EXPECT_EQ(jobs_.front().lane, JobPool::Lane::small);
+  EXPECT_NE(respond(R"(,"note":"item_reference")").pending, nullptr) << "an item of a stored conversation may be as large";
+}
+
 TEST_F(RouterTest, NamesTheKnownRoutesForAnUnknownRoute) {
   const auto answer_of = [this](std::string path) {
     HttpRequest request;

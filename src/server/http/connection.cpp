@@ -265,7 +265,8 @@ void Connection::on_wake() {
   // arrive.
   const bool is_backlogged =
       source != nullptr && writing_ && source->num_pending_bytes() > options_->max_stream_buffer_bytes + source->num_echo_bytes();
-  if (is_backlogged && was_backlogged_) {
+  // Further steps may arrive before the answer ends.
+  if (is_backlogged && was_backlogged_ && !std::exchange(is_stalled_, true)) {
     ++handler_->stats().clients_stalled_total;
     close();
   }

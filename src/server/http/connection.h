@@ -110,6 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool stop_watching_ = false;
   bool writing_ = false;         // events are being written
   bool was_backlogged_ = false;  // at the last wake-up, too many bytes were pending
+  bool is_stalled_ = false;      // the connection was closed because the client did not read its stream
   bool is_client_gone_ = false;
   bool body_cut_ = false;  // the body was cut off to release budget for other bodies
 };

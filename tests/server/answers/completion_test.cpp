@@ -77,6 +77,27 @@ TEST_F(CompletionChoices, ForkTakesThePromptOfItsChoice) {
   EXPECT_EQ(texts_of(answer), "0x ");
 }
 
+TEST_F(CompletionChoices, StreamedOffsetsContinueInTheChoicesText) {
+  start();
+  HttpClient client(port);
+  client.send_post("/v1/completions", R"({"prompt":"x","n":2,"stream":true,"logprobs":0,"max_tokens":9})");
+  ClientResponse head;
+  ASSERT_TRUE(client.receive_head(head));
+  ASSERT_TRUE(engine.wait_submitted(2));
+  // Each step is received before the next one, because outputs that wait for the server's thread are merged.
+  const auto offsets_after = [&](std::uint64_t id, const std::string& text) {
+    emit_with_logprob(id, text, -1.0F);
+    std::string chunk;
+    EXPECT_TRUE(client.receive_chunk(chunk));
+    return json::serialize(stream_events(chunk + "data: [DONE]\n\n").at(0).at("choices").at(0).at("logprobs").at("text_offset"));
+  };
+  EXPECT_EQ(offsets_after(0, "ab"), "[0,1]");
+  EXPECT_EQ(offsets_after(1, "c"), "[0]") << "each choice has its own offsets";
+  EXPECT_EQ(offsets_after(0, "\xC3\xA9"), "[2,3]") << "the two bytes of a character are two replaced characters in `tokens`";
+  EXPECT_EQ(offsets_after(0, "d"), "[3]") << "the text before it has three characters";
+  EXPECT_EQ(offsets_after(1, "e"), "[1]");
+}
+
 TEST_F(CompletionChoices, StopStringAndStopTokenAreNamed) {
   start();
   const auto ended = [&](const std::string& fields, const std::string& text, bool by_engine) {

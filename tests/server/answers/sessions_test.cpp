@@ -1,5 +1,6 @@
 // Tests streaming sessions over real sockets: one stream, with a prompt in parts.
 #include <string>
+#include <vector>
 
 #include "server/running_server.h"
 
@@ -49,6 +50,15 @@ TEST_F(SessionsHttp, StreamsSuccessiveAnswersInOneStream) {
   EXPECT_TRUE(body.ends_with("data: [DONE]\n\n"));
 }
 
+TEST_F(SessionsHttp, ReadsSpecialTokensInAnInputAsInAPrompt) {
+  start();
+  HttpClient client(port);
+  open(client);
+  EXPECT_EQ(give(R"({"prompt": "a<|end|>b"})").json().at("num_tokens"), 3);
+  ASSERT_TRUE(engine.wait_appended(0, 1));
+  EXPECT_EQ(engine.at(0).inputs[0], (std::vector<TokenId>{'a', kFakeEos, 'b'}));
+}
+
 TEST_F(SessionsHttp, EndsASessionWithoutInputAfterTheTimeout) {
   start({.session_timeout_ms = 200});
   HttpClient client(port);
@@ -86,6 +96,7 @@ TEST_F(SessionsHttp, NamesTheInvalidField) {
       {R"("session": true, "stream": true, "n": 2)", "n"},
       {R"("session": true, "stream": true, "stop": "x")", "stop"},
       {R"("session": true, "stream": true, "echo": true)", "echo"},
+      {R"("session": true, "stream": true, "max_tokens": 0)", "max_tokens"},
       {R"("session": "yes", "stream": true)", "session"},
   };
   for (const auto& [fields, field] : cases)

@@ -238,6 +238,7 @@ TEST_F(ToolCallsTest, AppliesTheGrammarAfterTheDelimiterTokenOfAutomaticCalls) {
   const auto held = engine.at(0).request.structured_output;
   ASSERT_TRUE(held.has_value());
   EXPECT_EQ(held->begin_after, std::vector<TokenId>{mark});
+  EXPECT_NE(held->text.find("start: after"), std::string::npos) << "the delimiter is already written: " << held->text;
 }
 
 TEST_F(ToolCallsTest, ParsesADelimiterThatIsAControlToken) {
@@ -258,6 +259,29 @@ TEST_F(ToolCallsTest, ParsesADelimiterThatIsAControlToken) {
 }
 
 // The cases are answers that may not reason, answers that may reason first, and answers that begin within reasoning.
+
+// The last token of a call makes no event.
+TEST_F(ToolCallsTest, StreamHasTheLogprobsOfTokensWithoutAnEvent) {
+  engine.set_chat_template(kHermes);
+  engine.set_max_model_len(4096);
+  start();
+  HttpClient client(port);
+  client.send_post("/v1/chat/completions",
+                   fmt::format(R"({{"messages":[{{"role":"user","content":"x"}}],"tools":{},"stream":true,"logprobs":true}})", kTools));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  const std::string call = kCall;
+  for (const TokenId token : bytes_to_tokens(call + "ok")) {
+    RequestOutput output = output_of(RequestId{0}, {token});
+    output.logprobs = {{.entries = {{token, -1.0F, 1}}}};
+    engine.deliver(std::move(output));
+    EXPECT_EQ(HttpClient(port).get("/health").status, 200U) << "the server has taken the step";
+  }
+  engine.end(RequestId{0}, FinishReason::length);
+  const Assembled all = assemble(stream_events(client.receive().body));
+  EXPECT_EQ(all.calls.size(), 1U);
+  EXPECT_EQ(all.content, "ok");
+  EXPECT_EQ(all.num_logprobs, call.size() + 2);
+}
 
 TEST_F(ToolCallsTest, ReturnsCallsOfAForkedRequest) {
   engine.set_chat_template(kHermes);

@@ -82,6 +82,36 @@ TEST_F(ConnectionsTest, ClosesConnectionsWithoutBodiesAndAnswersTheOperator) {
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "a"})", "Authorization: Bearer key-2\r\n").status, 200U);
 }
 
+// 4 KiB of a body are progress, some bytes are not.
+TEST_F(ConnectionsTest, ClosesTheBodyWithoutProgressFirst) {
+  start({.max_connections = 3});
+  HttpClient watcher(port), moving(port), stuck(port);
+  const auto has_arrived = [&](std::size_t num_bytes) {
+    const std::string line = "\nquire:body_bytes_in_flight{engine=\"0\",model_name=\"bytes\"} " + std::to_string(num_bytes) + "\n";
+    for (int i = 0; i < 2000; ++i) {
+      if (watcher.get("/metrics").body.contains(line)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  };
+  const std::string body = R"({"prompt":"a","user":")" + std::string(9000, 'u') + "\"}";
+  const std::string text = HttpClient::post_text("/v1/completions", body);
+  const std::size_t head = text.size() - body.size();
+  moving.send(text.substr(0, head + 1));
+  ASSERT_TRUE(has_arrived(1));
+  stuck.send(text.substr(0, head + 1));
+  ASSERT_TRUE(has_arrived(2));
+  moving.send(text.substr(head + 1, 5000));
+  ASSERT_TRUE(has_arrived(5002));
+  stuck.send(text.substr(head + 1, 10));
+  ASSERT_TRUE(has_arrived(5012));
+  engine.answer_with("yes");
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U) << "a new client takes the place of the body without progress";
+  EXPECT_TRUE(stuck.at_end());
+  moving.send(text.substr(head + 5001));
+  EXPECT_EQ(moving.receive().status, 200U);
+}
+
 TEST_F(ConnectionsTest, ClosesClientsThatDoNotReadTheirAnswers) {
   start({.max_connections = 16, .send_buffer_bytes = 4096});
   std::string many;

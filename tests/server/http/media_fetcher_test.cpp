@@ -51,6 +51,20 @@ TEST_F(FetchedMedia, ComesOnlyFromAllowedHosts) {
   EXPECT_EQ(host_.num_asked(), 3U);
 }
 
+// The system reads these names as 127.0.0.1 without asking a name server.
+TEST_F(FetchedMedia, NameOfAPrivateAddressDoesNotAllowTheAddress) {
+  for (const char* name : {"0x7f.1", "2130706433"}) {
+    const MediaFetcher named(options({name}));
+    EXPECT_EQ(fetch(named, host_.at("/cat", name)),
+              "could not be fetched from " + std::string(name) +
+                  ": all its addresses are private, and none is listed in --allowed-media-domains; send the URL of an image, or send the "
+                  "image itself as data:image/png;base64,...");
+    const MediaFetcher both(options({name, "127.0.0.1"}));
+    EXPECT_EQ(fetch(both, host_.at("/cat", name)), "a picture");
+  }
+  EXPECT_EQ(host_.num_asked(), 2U);
+}
+
 TEST_F(FetchedMedia, FollowsAFewRedirectsToAllowedHosts) {
   EXPECT_EQ(fetch(fetcher_, host_.at("/hop/3")), "a picture");
   EXPECT_TRUE(says(fetch(fetcher_, host_.at("/hop/4")), "redirects more than 3 times"));

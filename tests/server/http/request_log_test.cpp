@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "quire/base/logger.h"
@@ -119,6 +120,18 @@ TEST(RequestLogLines, CountRefusalsUntilTheNextLineAboutThem) {
   }
   EXPECT_GE(num_lines, 1U) << "the first refusal is reported at once";
   EXPECT_LE(num_counted, 4U);
+}
+
+TEST(RequestLogLines, CountEveryRefusalOnce) {
+  const auto lines = logged_lines(0, [](RequestLog& log) {
+    for (int i = 0; i < 4; ++i) log.ended(ended_request("POST", 429));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // longer than the pause between two lines
+    log.ended(ended_request("POST", 429));
+  });
+  std::uint64_t num_counted = 0;
+  for (const json::value& line : lines)
+    if (line.at("event") == "overload") num_counted += line.at("requests").to_number<std::uint64_t>();
+  EXPECT_EQ(num_counted, 5U);
 }
 
 TEST(RequestLogLines, NameEveryKindOfException) {

@@ -6,6 +6,8 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/json.hpp>
+#include <chrono>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <thread>
@@ -14,6 +16,7 @@
 #include "server/http/span_exporter.h"
 #include "server/http/trace_context.h"
 #include "server/running_server.h"
+#include "support/pipe.h"
 
 namespace quire {
 namespace {
@@ -61,7 +64,9 @@ TEST(SpanEndpoint, ParsesSupportedUrls) {
 // Accepts this number of requests, one after the other, and answers each with the status.
 class Collector {
  public:
-  Collector(unsigned num_requests, http::status status) : thread_([this, num_requests, status] { run(num_requests, status); }) {}
+  Collector(unsigned num_requests, http::status status) : Collector(std::vector(num_requests, status)) {}
+  // Answers the i-th request with statuses[i].
+  explicit Collector(const std::vector<http::status>& statuses) : thread_([this, statuses] { run(statuses); }) {}
   [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port()); }
   // Waits for all requests and returns their spans.
   std::vector<boost::json::object> spans() {
@@ -73,8 +78,8 @@ class Collector {
   }
 
  private:
-  void run(unsigned num_requests, http::status status) {
-    for (; num_requests > 0; --num_requests) {
+  void run(const std::vector<http::status>& statuses) {
+    for (const http::status status : statuses) {
       asio::ip::tcp::socket socket = acceptor_.accept();
       boost::beast::flat_buffer buffer;
       http::request<http::string_body> request;
@@ -203,6 +208,37 @@ TEST(SpanExporter, CountsSpansThatTheCollectorRefuses) {
   EXPECT_EQ(collector.spans().size(), 1U);
   while (exporter.num_dropped() + exporter.num_sent() == 0) std::this_thread::yield();
   EXPECT_EQ(exporter.num_dropped(), 1U);
+}
+
+TEST(SpanExporter, LogsWhenSendingBeginsToFailAndWhenItWorksAgain) {
+  Pipe pipe;
+  std::string url;
+  {
+    Logger logger({.level = LogLevel::debug, .format = LogFormat::json, .descriptor = pipe.writer()});
+    constexpr http::status kFails = http::status::service_unavailable;
+    Collector collector({http::status::ok, kFails, kFails, http::status::accepted, http::status::multiple_choices});
+    url = collector.url();
+    SpanExporter exporter(
+        {.endpoint = parse_span_endpoint(url, "endpoint").value(), .model = "m", .service = "quire", .delay = std::chrono::milliseconds(1)},
+        logger);
+    for (std::uint64_t i = 1; i <= 5; ++i) {
+      exporter.ended(span_of("1"));
+      while (exporter.num_dropped() + exporter.num_sent() < i) std::this_thread::yield();
+    }
+    EXPECT_EQ(exporter.num_sent(), 2U);
+    EXPECT_EQ(exporter.num_dropped(), 3U) << "a redirect takes no spans";
+    EXPECT_EQ(collector.spans().size(), 5U);
+  }
+  std::string shown;
+  for (const std::string& line : pipe.lines()) {
+    const auto fields = boost::json::parse(line);
+    EXPECT_EQ("http://" + std::string(fields.at("endpoint").as_string()), url);
+    shown += fields.at("level").as_string();
+    shown += " " + std::string(fields.at("event").as_string());
+    if (const auto* why = fields.as_object().if_contains("why")) shown += " " + std::string(why->as_string());
+    shown += "; ";
+  }
+  EXPECT_EQ(shown, "warning spans_lost status 503; info spans_sent_again; warning spans_lost status 300; ");
 }
 
 TEST(SpanExporter, SendsSpansInBatches) {

@@ -119,7 +119,9 @@ TEST_F(AdaptersHttpTest, ReturnsTheErrorWhenWeightsCannotBeRead) {
   EXPECT_EQ(post("/v1/completions", R"({"model":"sql","prompt":"a"})").status, 429U);
   EXPECT_EQ(post("/v1/embeddings", R"({"model":"sql","input":"a"})").status, 429U);
   engine.fail_to_read(Error{ErrorCode::not_found, "lora_path", "there is no such folder", "give one"});
-  EXPECT_EQ(post("/v1/completions", R"({"model":"sql","prompt":"a"})").status, 404U);
+  const auto gone = post("/v1/completions", R"({"model":"sql","prompt":"a"})");
+  EXPECT_EQ(gone.status, 404U);
+  EXPECT_EQ(gone.error_param(), "model") << "the client knows the model, not the folder";
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 

@@ -71,6 +71,14 @@ TEST_F(CacheCurveTest, HitRateIncludesAtLeastTheHitsOfTheTiers) {
   EXPECT_NEAR(rows.at(2).at("saved_prefill_tokens_per_s").to_number<double>(), 4.2, 1e-6);
 }
 
+TEST_F(CacheCurveTest, BlocksOfUnknownSizeHaveNoFurtherBytes) {
+  engine.curve = example(50.0);
+  engine.curve->costs.block_bytes = 0;
+  start();
+  EXPECT_EQ(HttpClient(port).get("/v1/cache/curve?more_bytes=0").status, 200U);
+  EXPECT_EQ(HttpClient(port).get("/v1/cache/curve?more_bytes=1").error_param(), "more_bytes");
+}
+
 TEST_F(CacheCurveTest, SavedSecondsAreNullWhenTheSpeedIsUnknown) {
   engine.curve = example(0.0);
   start();

@@ -179,6 +179,24 @@ TEST(Explanations, LeaveOutWhatIsNotKnown) {
   EXPECT_TRUE(explained_request(facts).at("preemptions").as_array()[0].at("by").is_null());
 }
 
+TEST(Explanations, ShowSpecialTokensWhereAPromptDiverges) {
+  RequestExplanation facts;
+  facts.misses = {{.cause = MissCause::diverged, .differs_at = 1, .before = {'a', kFakeEos}, .own = {kFakeEos, 'b'}, .stored = {kFakeEos}}};
+  const json::value miss = explained_request(facts).at("misses").at(0);
+  EXPECT_EQ(miss.at("before"), "a<|end|>");
+  EXPECT_EQ(miss.at("own"), "<|end|>b");
+  EXPECT_EQ(miss.at("stored"), "<|end|>");
+}
+
+TEST(Explanations, RoundTimesToMicroseconds) {
+  RequestExplanation facts;
+  facts.waits = {{EventCause::no_slot, 0.1234561, 3}, {EventCause::none, 0.0000013, 0}};
+  const json::value explained = explained_request(facts);
+  EXPECT_EQ(explained.at("waited_s"), 0.123457);
+  EXPECT_EQ(explained.at("waits").at(0).at("seconds"), 0.123456);
+  EXPECT_EQ(explained.at("waits").at(1).at("seconds"), 0.000001);
+}
+
 TEST(Explanations, NameEveryCause) {
   const char* const events[] = {"next_step",     "lack_of_blocks", "expired", "replaced",        "job_over", "reset",     "pressure",
                                 "pressure_over", "no_place",       "no_gain", "failed_transfer", "paused",   "no_tokens", "no_slot",

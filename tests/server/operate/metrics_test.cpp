@@ -79,6 +79,21 @@ TEST(Metrics, IncludeExpertReads) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
+TEST(Metrics, IncludeDraftTokensByTheirPosition) {
+  EngineStats engine;
+  EXPECT_EQ(metrics_text(engine, {}, "m").find("spec_decode"), std::string::npos);
+  engine.speculation = {.num_drafts = 9, .num_draft_tokens = 27, .num_accepted_tokens = 12, .num_accepted_per_position = {7, 4, 1}};
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* line :
+       {"num_drafts_total{engine=\"0\",model_name=\"m\"} 9\n", "num_draft_tokens_total{engine=\"0\",model_name=\"m\"} 27\n",
+        "num_accepted_tokens_total{engine=\"0\",model_name=\"m\"} 12\n",
+        "num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"0\"} 7\n",
+        "num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"1\"} 4\n",
+        "num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"2\"} 1\n"})
+    EXPECT_NE(text.find(std::string("\nvllm:spec_decode_") + line), std::string::npos) << line << text;
+  EXPECT_EQ(text.find("position=\"3\""), std::string::npos);
+}
+
 TEST(Metrics, IncludePressureAndSwap) {
   EngineStats engine;
   engine.num_blocks = 10;

@@ -96,6 +96,17 @@ TEST(ChatMessages, BecomeWhatTemplatesExpect) {
   EXPECT_EQ(arguments("null"), "{}");
   EXPECT_EQ(arguments(R"("ls -l")"), R"({"raw_arguments":"ls -l"})");
   EXPECT_EQ(arguments(R"("{\"a\": \"b")"), R"({"a":"b"})") << "an answer that was cut off";
+  const auto content = [&](const std::string& parts, bool needs_parts) {
+    RequestLimits limits = kBodyLimits;
+    limits.image_reading.parts = needs_parts;
+    const auto request = parse_completion_request(Api::chat, R"({"messages": [{"role": "user", "content": [)" + parts + "]}]}", limits);
+    EXPECT_TRUE(request) << parts;
+    return boost::json::serialize(request->chat.messages[0].at("content"));
+  };
+  const std::string one = R"({"type":"text","text":"a"})", two = one + R"(,{"type":"text","text":"b"})";
+  EXPECT_EQ(content(one, true), "\"a\"") << "a single text is no list";
+  EXPECT_EQ(content(two, true), "[" + two + "]");
+  EXPECT_EQ(content(two, false), R"("a\nb")");
   const auto tool_result = [](const std::string& call, const std::string& result) {
     return request_error(chat_request(R"("messages": [{"role": "assistant", "tool_calls": [{)" + call +
                                       R"("function": {"name": "f"}}]}, {"role": "tool", )" + result + R"("content": "a"}])"));

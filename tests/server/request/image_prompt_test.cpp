@@ -130,6 +130,10 @@ TEST(ContentParts, IterateWhereATemplateLoopsOverContent) {
                            "{% for p in m.contents2 %}{{ 'a' }}x.content", "{% for p in xcontent %}", "{% for p in content %}",
                            "{% for p in m[content] %}", "{% forin m.content %}"})
     EXPECT_EQ(iterates_parts(text), std::string_view(text).contains("contents2")) << text;
+  for (const std::string_view whole : {"in .content", "in ['content"}) {
+    const std::string_view part = whole.substr(whole.find("content"));
+    EXPECT_FALSE(iterates_parts(part)) << "what precedes the template does not matter: " << whole;
+  }
   json::array messages = json::parse(R"([{"content":"a"},{"content":[1]},{"role":"x"},3])").as_array();
   wrap_in_parts(messages);
   EXPECT_EQ(json::serialize(messages), R"([{"content":[{"type":"text","text":"a"}]},{"content":[1]},{"role":"x"},3])");

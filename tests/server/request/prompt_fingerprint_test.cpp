@@ -103,6 +103,9 @@ TEST(FingerprintHashes, CoverAllMessagesAndTokensBefore) {
   EXPECT_EQ(chat_of_systems("a").system, chat_of_systems("a").system);
   EXPECT_NE(chat_of_systems("a").system, chat_of_systems("b").system);
   EXPECT_EQ(chat_of_systems("a").turns.size(), 1U);
+  ChatPrompt without_roles;
+  without_roles.messages = {json::object{{"content", "a"}}, json::object{{"role", 3}}, 3};
+  EXPECT_EQ(fingerprint_of(without_roles).turns.size(), 3U);
 }
 
 TEST(FingerprintHashes, CountWhatIsReusableAndMissed) {
@@ -120,6 +123,8 @@ TEST(FingerprintHashes, CountWhatIsReusableAndMissed) {
     const PromptComparison result = compare(base, print_of(num_tokens, first_other));
     return std::pair(result.num_reusable_tokens, result.num_missed_tokens);
   };
+  EXPECT_EQ(print_of(4 * kBlock - 1, 4 * kBlock).blocks.size(), 3U) << "the last block is not full";
+  EXPECT_EQ(compared(4 * kBlock - 1, 4 * kBlock), std::pair(std::uint64_t{3 * kBlock}, std::uint64_t{kBlock - 1}));
   EXPECT_EQ(compared(4 * kBlock, 4 * kBlock), std::pair(std::uint64_t{4 * kBlock}, std::uint64_t{0}));
   EXPECT_EQ(compared(4 * kBlock, 2 * kBlock), std::pair(std::uint64_t{2 * kBlock}, std::uint64_t{2 * kBlock}));
   EXPECT_EQ(compared(4 * kBlock, 2 * kBlock - 1), std::pair(std::uint64_t{kBlock}, std::uint64_t{3 * kBlock}));

@@ -191,6 +191,23 @@ TEST_F(ModelOfBytes, AnswersOfChatsFillTheRoom) {
   EXPECT_TRUE(room(R"(,"max_tokens":22)").starts_with("max_tokens: "));
 }
 
+TEST_F(ModelOfBytes, TruncatedChatsLeaveRoomForTheAnswer) {
+  engine.set_max_model_len(40);
+  model();
+  const auto encoded = [&](const std::string& fields) {
+    auto request = parse_completion_request(
+        Api::chat, R"({"messages":[{"role":"user","content":")" + std::string(50, 'a') + "\"}]," + fields + "}", {.vocab_size = 257});
+    EXPECT_TRUE(request) << request.error().to_string();
+    const auto prompts = model_->encode_prompts(*request);
+    if (!prompts) return prompts.error().field;
+    return std::to_string(prompts->front().size()) + "+" + std::to_string(request->sampling.max_tokens);
+  };
+  EXPECT_EQ(encoded(R"("truncate_prompt_tokens":-1)"), "39+1") << "an answer has at least one token";
+  EXPECT_EQ(encoded(R"("truncate_prompt_tokens":-1,"max_tokens":5)"), "35+5");
+  EXPECT_EQ(encoded(R"("truncate_prompt_tokens":20)"), "20+20");
+  EXPECT_EQ(encoded(R"("max_tokens":5)"), "messages");
+}
+
 TEST_F(ModelOfBytes, ChatReusesTheTokensOfItsPreviousTurn) {
   // "hi" is a token that the tokenizer never makes: only tokens of an earlier turn have it.
   TokenizerSpec spec = *engine.model().tokenizer;

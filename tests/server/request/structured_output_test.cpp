@@ -127,6 +127,10 @@ TEST(Ebnf, ConvertsToAnEquivalentLarkGrammar) {
       {"root ::= (| \"a\") \"b\"", "b", "a"},
       {"root ::= (\"a\" | | \"c\") \"d\"", "d", "c"},
       {"root::=x_y\nx_y::=\"1\"\nx-y::=\"2\"", "1", "2"},
+      {"root ::= [\\x41-\\u0043\\]]", "]", "D"},
+      {"root ::= [a-c/&~[]{2} # the end", "/[", "/"},
+      {"root ::= \"a\"{1,} \"\\'\\/\"?", "aa'/", "'/"},
+      {"root ::= [^a-c]+", "xyz", "xbz"},
   };
   for (const Case& c : cases) {
     const auto lark = lark_of_ebnf(c.grammar);
@@ -137,13 +141,16 @@ TEST(Ebnf, ConvertsToAnEquivalentLarkGrammar) {
 }
 
 TEST(Ebnf, RefusesInvalidGrammarsAndNamesTheLine) {
-  for (const char* grammar : {"", "x ::= \"a\"", "root ::= \"a", "root ::= [a", "root ::= (\"a\"", "root = \"a\"", "root ::= \"\\q\"",
-                              "root ::= a{x}", "root ::= \"\\x4\"", "root ::= $", "::="}) {
+  for (const char* grammar :
+       {"", "x ::= \"a\"", "root ::= \"a", "root ::= [a", "root ::= (\"a\"", "root = \"a\"", "root ::= \"\\q\"", "root ::= a{x}",
+        "root ::= \"\\x4\"", "root ::= $", "::=", "root ::= [a\\", "root ::= [\\x4", "root ::= a{1", "root ::= \"\\"}) {
     const auto lark = lark_of_ebnf(grammar);
     ASSERT_FALSE(lark.has_value()) << grammar << "\n" << *lark;
     EXPECT_NE(lark.error().message.find("line 1"), std::string::npos) << lark.error().message;
   }
   EXPECT_FALSE(lark_of_ebnf("root ::= " + std::string(100'000, '(')).has_value());
+  const std::string_view cut = std::string_view("root ::= [a\\n]\n").substr(0, 12);
+  EXPECT_NE(lark_of_ebnf(cut).error().message.find("a character class is not closed"), std::string::npos) << "it ends with a backslash";
   EXPECT_NE(lark_of_ebnf("root ::= \"a\"\n\nb ::= %").error().message.find("line 3"), std::string::npos);
 }
 

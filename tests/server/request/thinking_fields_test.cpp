@@ -33,6 +33,8 @@ TEST(ThinkingFields, TurnReasoningOnOffOrLeaveItToTheModel) {
   EXPECT_TRUE(chat_request(kHiMessage + R"(, "reasoning": {"exclude": false})")->includes_reasoning);
   EXPECT_EQ(chat_request(kHiMessage + R"(, "reasoning": {"summary": "auto", "generate_summary": "x"})")->ignored,
             (std::vector<std::string>{"reasoning.summary", "reasoning.generate_summary"}));
+  EXPECT_TRUE(chat_request(kHiMessage + R"(, "reasoning": {"effort": "low", "enabled": true, "max_tokens": null})")->ignored.empty())
+      << "these fields are read";
 }
 
 }  // namespace

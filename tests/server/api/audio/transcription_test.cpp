@@ -4,58 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "audio/audio_reader.h"
-#include "audio/wave_file.h"
 #include "server/api/audio/speech_model.h"
+#include "server/api/audio/transcription_server.h"
 #include "server/api/audio/window_scores.h"
-#include "server/running_server.h"
 
 namespace quire {
 namespace {
-
-class TranscriptionTest : public RunningServer {
- protected:
-  void SetUp() override {
-    if (!check_audio_reader()) GTEST_SKIP() << "this build does not read audio";
-    engine.set_model(speech_model());
-    engine.set_max_model_len(448);
-  }
-
-  static std::string field(const std::string& name, const std::string& value) {
-    return "--xyz\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value + "\r\n";
-  }
-  static std::string recording(double seconds) {
-    return wave_file(std::vector<float>(static_cast<std::size_t>(seconds * 16'000)), 16'000, 1);
-  }
-  ClientResponse send_form(const std::string& parts, const std::string& path = "/v1/audio/transcriptions") {
-    const std::string body = parts + "--xyz--\r\n";
-    HttpClient client(port);
-    client.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=xyz\r\nContent-Length: " +
-                std::to_string(body.size()) + "\r\n\r\n" + body);
-    return client.receive();
-  }
-  ClientResponse transcribe(double seconds, const std::string& more = {}, const std::string& path = "/v1/audio/transcriptions") {
-    return send_form(field("file", recording(seconds)) + field("model", "ears") + more, path);
-  }
-  // Each window is one segment of 30 s.
-  void generate_segments() {
-    engine.speak_with([](const EngineRequest&) {
-      std::vector<TokenId> tokens = {time_token(0)};
-      say(tokens, " One.");
-      tokens.push_back(time_token(1500));
-      return tokens;
-    });
-  }
-  void generate(std::string text) {
-    engine.speak_with([text = std::move(text)](const EngineRequest& request) {
-      std::vector<TokenId> tokens;
-      for (const auto& choice : request.sampling.timestamps.begins) tokens.push_back(choice.back());
-      say(tokens, text);
-      tokens.push_back(kSpeechEnd);
-      return tokens;
-    });
-  }
-};
 
 TEST_F(TranscriptionTest, ShortAudioIsOneRequestAfterLanguageDetection) {
   generate(" Hello.");
@@ -188,6 +142,23 @@ TEST_F(TranscriptionTest, PromptsAWindowWithTheTextBeforeIt) {
   EXPECT_EQ(prompts(field("temperature", "0.6")), (Prompts{given, {}}));
 }
 
+// openai-whisper gives a window at most half of the context less one token.
+TEST_F(TranscriptionTest, ConditionsAWindowOnTheLastTokensBeforeIt) {
+  engine.speak_with([](const EngineRequest&) {
+    std::vector<TokenId> tokens = {time_token(0)};
+    say(tokens, std::string(300, 'a') + "b");
+    tokens.push_back(time_token(1500));
+    return tokens;
+  });
+  start();
+  EXPECT_EQ(transcribe(40.0, field("language", "en") + field("compression_ratio_threshold", "1000")).status, 200U);
+  ASSERT_EQ(engine.num_submitted(), 2U);
+  std::vector<TokenId> expected = {kSpeechPrevious};
+  say(expected, std::string(221, 'a') + "b");
+  expected.insert(expected.end(), {time_token(1500), kSpeechStart, kSpeechEnglish, kSpeechTranscribe});
+  EXPECT_EQ(engine.at(1).request.prompt, expected) << "223 of 448 tokens";
+}
+
 TEST_F(TranscriptionTest, StreamsTheTextAsItIsGenerated) {
   generate(" Hi.");
   start();
@@ -196,6 +167,16 @@ TEST_F(TranscriptionTest, StreamsTheTextAsItIsGenerated) {
   EXPECT_NE(response.body.find(R"(data: {"type":"transcript.text.delta","delta":" "})"), std::string::npos) << response.body;
   EXPECT_NE(response.body.find(R"(data: {"type":"transcript.text.done","text":"Hi.",)"), std::string::npos) << response.body;
   EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(response.body.find(R"("delta":"")"), std::string::npos) << response.body;
+}
+
+TEST_F(TranscriptionTest, StreamEndsWithTheReplacementOfAnIncompleteCharacter) {
+  generate(" Hi\xE2\x82");
+  start();
+  const std::string body = transcribe(1.0, field("language", "en") + field("stream", "true")).body;
+  const std::string replaced =
+      "data: {\"type\":\"transcript.text.delta\",\"delta\":\"\xEF\xBF\xBD\"}\n\ndata: {\"type\":\"transcript.text.done\"";
+  EXPECT_NE(body.find(replaced), std::string::npos) << body;
 }
 
 TEST_F(TranscriptionTest, NamesTheInvalidField) {
@@ -240,12 +221,8 @@ TEST_F(TranscriptionTest, OmitsLanguageAndTaskForEnglishModels) {
 TEST_F(TranscriptionTest, AbortsTheRequestWhenTheClientDisconnects) {
   start();
   {
-    const std::string body = field("file", recording(1.0)) + field("language", "en") + "--xyz--\r\n";
     HttpClient client(port);
-    client.send(
-        "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=xyz\r\n"
-        "Content-Length: " +
-        std::to_string(body.size()) + "\r\n\r\n" + body);
+    send_form_on(client, field("file", recording(1.0)) + field("language", "en"));
     ASSERT_TRUE(engine.wait_submitted(1));
   }
   EXPECT_TRUE(engine.wait_finished(0));

@@ -325,5 +325,19 @@ TEST_F(RerankHttp, AnswersOrRefusesCorruptedBodies) {
   }
 }
 
+TEST_F(EmbeddingsHttp, AbortOnlyTheRequestsThatStillRun) {
+  start();
+  {
+    HttpClient client(port);
+    client.send_post("/v1/embeddings", R"({"input":["a","b"]})");
+    ASSERT_TRUE(engine.wait_submitted(2));
+    engine.end_pooled(RequestId{0}, {1.0F, 0.0F, 0.0F, 0.0F});
+    EXPECT_EQ(HttpClient(port).get("/health").status, 200U) << "the server has taken the first vector";
+  }
+  EXPECT_TRUE(engine.wait_finished(1));
+  EXPECT_EQ(engine.at(1).finished, FinishReason::abort);
+  EXPECT_EQ(engine.at(0).finished, std::nullopt) << "it has ended by itself";
+}
+
 }  // namespace
 }  // namespace quire

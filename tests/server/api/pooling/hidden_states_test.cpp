@@ -92,6 +92,34 @@ TEST_F(HiddenStatesHttp, CompletionWritesThemBeforeItStarts) {
   expect_states(path, "abc");
 }
 
+TEST_F(HiddenStatesHttp, AreComputedWithTheFieldsOfTheRequest) {
+  start({.tenant_keys = {{"a", "key-1"}}, .hidden_states_folder = folder});
+  HttpClient client(port);
+  client.send_post("/v1/completions",
+                   R"({"prompt": "abc", "priority": 3, "cache_salt": "mine", "kv_transfer_params": {"hidden_states": true}})",
+                   "Authorization: Bearer key-1\r\n");
+  ASSERT_TRUE(engine.wait_submitted(2));
+  const EngineRequest states = engine.at(0).request;
+  EXPECT_TRUE(states.pooling);
+  EXPECT_EQ(states.prompt, bytes_to_tokens("abc"));
+  EXPECT_EQ(states.priority, 3);
+  EXPECT_EQ(states.cache_salt, "mine");
+  EXPECT_EQ(states.tags.tenant, "a");
+  EXPECT_EQ(states.sampling.max_tokens, 1U);
+  engine.end(RequestId{1}, FinishReason::stop);
+  const auto answer = client.receive().json();
+  EXPECT_EQ(answer.at("kv_transfer_params").at("hidden_states_path").as_string(),
+            folder + "/tenant-a/" + std::string(answer.at("id").as_string()) + ".safetensors");
+}
+
+TEST_F(HiddenStatesHttp, RefusalOfTheirRequestIsTheAnswer) {
+  start({.hidden_states_folder = folder});
+  engine.refuse_with(Error{ErrorCode::overloaded, "", "the queue is full", "try again later"});
+  const auto refused = post("/v1/completions", R"({"prompt": "abc", "kv_transfer_params": {"hidden_states": true}})");
+  EXPECT_EQ(refused.status, 429U) << refused.body;
+  EXPECT_EQ(num_files(), 0U);
+}
+
 TEST_F(HiddenStatesHttp, PoolingWritesThemToFilesInsteadOfTheAnswer) {
   start({.hidden_states_folder = folder});
   const auto response =
@@ -205,6 +233,9 @@ TEST_F(HiddenStatesHttp, TenantOverItsLimitLosesItsOldestFiles) {
   const std::string foreign = folder + "/notes.txt";
   std::ofstream(foreign) << std::string(100'000, 'x');
   std::filesystem::last_write_time(foreign, std::filesystem::file_time_type::clock::now() - std::chrono::hours(100));
+  const std::string foreign_folder = folder + "/other";
+  std::filesystem::create_directory(foreign_folder);
+  std::ofstream(foreign_folder + "/old.safetensors") << std::string(100'000, 'x');
   write("few", "a", 0);
   const std::uint64_t num_bytes = std::filesystem::file_size(folder + "/tenant-few/a.safetensors");
   const std::uint64_t budget = 6 * num_bytes;
@@ -216,6 +247,7 @@ TEST_F(HiddenStatesHttp, TenantOverItsLimitLosesItsOldestFiles) {
   write("", "own", budget);
   EXPECT_EQ(names_in(folder + "/tenant-many").size(), 3U);
   EXPECT_TRUE(std::filesystem::exists(foreign)) << "a file of somebody else neither counts nor goes";
+  EXPECT_EQ(names_in(foreign_folder), std::vector<std::string>{"old.safetensors"}) << "a folder that is no tenant's neither";
   const auto refused = write_hidden_states({folder, "few", num_bytes - 1}, "c", tokens, rows);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::too_large);

@@ -79,10 +79,12 @@ TEST_F(ResponsesAnswer, StreamedEventsAddUpToTheAnswer) {
   std::int64_t number = 0;
   json::array output;
   std::map<std::int64_t, std::string> texts;
+  std::map<std::string, int> num_done;  // by type and item
   const std::vector<json::object> events = events_of(text);
   for (const json::object& event : events) {
     ASSERT_EQ(event.at("sequence_number"), number++);
     const std::string type(event.at("type").as_string());
+    if (type.ends_with(".done")) ++num_done[type + std::to_string(event.at("output_index").as_int64())];
     if (type == "response.output_item.added") {
       ASSERT_EQ(event.at("output_index"), output.size());
       EXPECT_EQ(event.at("item").at("status"), "in_progress");
@@ -94,6 +96,8 @@ TEST_F(ResponsesAnswer, StreamedEventsAddUpToTheAnswer) {
       output.at(event.at("output_index").as_int64()) = event.at("item");
     }
   }
+  for (const auto& [type, count] : num_done) EXPECT_EQ(count, 1) << type;
+  EXPECT_EQ(num_done.size(), 8U) << "three events of a reasoning or text item, and two of a call";
   EXPECT_EQ(texts, (std::map<std::int64_t, std::string>{{0, "hm"}, {1, "a\"b"}, {2, R"({"x":1})"}}));
   EXPECT_EQ(output, json::parse(kOutput));
   EXPECT_EQ(events.front().at("type"), "response.created");
