@@ -67,7 +67,7 @@ class PromptShares {
   const TenantScheduler& tenants_;
   bool is_on_ = false;
   PromptCost cost_;
-  std::int32_t least_tokens_ = 0;   // the shortest chunk
+  std::int32_t least_tokens_ = 0;  // the shortest chunk
   std::int64_t longest_context_ = 0;
   std::int64_t left_over_ = 0;      // cost that no counted prompt wants
   const Request* first_ = nullptr;  // the first running prompt
