@@ -320,7 +320,7 @@ constexpr void visit_peer_options(const Visit& visit) {
 inline std::string_view flag_of(std::string_view field) {
   std::string_view found;
   const auto search = [&](const auto& table, const auto& /*struct_of*/, std::string_view group = "") {
-    if (!found.empty() || !field.starts_with(group)) return;
+    if (!found.empty() || field.empty() || !field.starts_with(group)) return;
     const std::string_view name = field.substr(group.size());
     for (const auto& [value, info] : table)
       if (!info.flag.empty() && (name == info.field || name == keyword_of(info.flag))) found = info.flag;

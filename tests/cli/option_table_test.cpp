@@ -153,6 +153,7 @@ TEST(OptionTable, ErrorsOfTheEngineTheCoreAndTheServerAreSpelledAsFlags) {
                                     {"tenant_keys_file", "--tenant-keys-file"},
                                     {"tenant_key", "--tenant-key"},
                                     {"tenant_keys", "tenant_keys"},
+                                    {"", ""},
                                     {"prompt", "prompt"}})
     EXPECT_EQ(as_flag({.field = field, .message = "", .remedy = ""}).field, flag);
 }
@@ -165,7 +166,7 @@ TEST(FlagNames, AreFoundAmongTheFlagsOfTheCommand) {
   EXPECT_EQ(field_of("rate_scale"), "--rate-scale");
   EXPECT_EQ(field_of("rate-scale"), "--rate-scale");
   EXPECT_EQ(field_of("--rate-scale"), "--rate-scale");
-  EXPECT_EQ(field_of("threads"), "threads") << "the command has no such flag";
+  EXPECT_EQ(field_of("rate"), "rate") << "the command has no such flag";
   EXPECT_EQ(field_of("kv_role"), "--kv-role") << "from the tables";
   EXPECT_EQ(field_of(""), "");
 }
