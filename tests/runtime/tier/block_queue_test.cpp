@@ -94,7 +94,7 @@ TEST_P(BlockQueueTest, GivesItsDescriptorsBack) {
 
 INSTANTIATE_TEST_SUITE_P(All, BlockQueueTest,
                          testing::Values(QueueKind{"Threads", make_thread_queue}, QueueKind{"Uring", make_uring_queue}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace quire::test
