@@ -74,7 +74,7 @@ def pressure():
             scheduler.update_from_output(plan, result(plan))
         return cached
 
-    assert cached_after_sweep(slru_share=0.5) == 24 and cached_after_sweep() == 0
+    assert cached_after_sweep(slru_share=0.5) == 24 > cached_after_sweep()
 
 
 def trace():
