@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -223,6 +224,28 @@ TEST_P(BlockQueueTest, ReturnsAtOnceOrAfterAWake) {
   EXPECT_EQ(over[1].tag, 3U);
   queue_->collect(false, over);
   EXPECT_EQ(over.size(), 2U) << "each move ends once";
+}
+
+TEST_P(BlockQueueTest, MovesBlocksWhileTheCallerDoesNotWait) {
+  const IoBuffer buffer(kQueueDepth);
+  for (std::uint32_t tag = 0; tag < kQueueDepth; ++tag)
+    queue_->submit({.tag = tag, .is_write = true, .offset = tag * kIoPage, .bytes = buffer.pages(tag, 1)});
+  std::vector<BlockIoCompletion> over;
+  for (int i = 0; i < 10'000 && over.size() < kQueueDepth; ++i) {
+    queue_->collect(false, over);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(over.size(), kQueueDepth);
+}
+
+TEST_P(BlockQueueTest, ClosesItsDescriptors) {
+  const auto num_open = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = num_open();
+  for (int i = 0; i < 5; ++i) EXPECT_NE(files_->open_queue(kQueueDepth), nullptr);
+  EXPECT_EQ(num_open(), before);
 }
 
 }  // namespace
