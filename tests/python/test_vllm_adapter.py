@@ -19,7 +19,7 @@ def test_adapter_case_passes(case):
     run("vllm_adapter.py", case)
 
 
-@pytest.mark.parametrize("case", ["pool", "idle", "broken", "order"])
+@pytest.mark.parametrize("case", ["pool", "idle", "broken", "order", "gone"])
 def test_adapter_case_passes_under_vllm_0_32(case):
     run("vllm_adapter.py", "0.32.0", case)
 

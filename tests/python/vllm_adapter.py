@@ -348,6 +348,22 @@ def beyond():
     assert max(lengths) > 8
 
 
+def gone():
+    """vLLM 0.32.0: a request that a reset has preempted is aborted before the next plan, which names it, and which a connector is shown."""
+    answers = dict.fromkeys(("unknown", "async", "sync", "unit", "delay", "stats", "events", "reset", "finish", "invalid", "encoder", "failed"), 0)
+    config = {**CONFIG, "prefix_caching": False, "load_failure": "fail", "connector": "ScriptedConnector", "role": "kv_consumer",
+              "answers": {**answers, "params": 1, "inspect": 1, "keep": True}, "follow": 90, "queue_depth": 2}  # fmt: skip
+    events = [["add", {"id": "a", "doc": 0, "arrival": 2.0, "n": 1}], ["step", 0, {}], ["pause", 1], ["reset_prefix", True, False],
+              ["step", 0, {"abort": ["a"]}], ["step", 0, {}]]  # fmt: skip
+    unfinished = []
+
+    def observer(player, *_):
+        unfinished.append(player.sides[0].scheduler.has_unfinished_requests())
+
+    play.Player({"seed": 1, "config": config, "events": events}, ("quire",), observer).play()
+    assert any(unfinished) and not unfinished[-1], unfinished
+
+
 def continuum():
     """CONTINUUM by --additional-config: blocks of a turn stay while its tool runs, and invalid values are refused."""
     from quire.vllm import _continuum

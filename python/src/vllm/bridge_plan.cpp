@@ -125,7 +125,9 @@ nb::tuple Bridge::schedule(StepInput input) {
     const bool shown = pieces_.is_valid();
     pieces_.reset();  // the parts contain references to requests
     for (const ScheduledRequest& scheduled : plan.scheduled) refresh_if_held(*records_.find(scheduled.id));
-    for (const RequestId id : plan.preempted) refresh_if_held(*records_.find(id));
+    // A request that a reset has preempted may have ended since. If a connector was shown the plan, its record is gone.
+    for (const RequestId id : plan.preempted)
+      if (RequestRecord* record = records_.find(id)) refresh_if_held(*record);
     const nb::object pieces = shown ? nb::none() : pieces_of(plan);
     last_scheduled_ = scheduled_;
     outstanding_.push_back({&plan, std::move(scheduled_)});
