@@ -12,6 +12,9 @@ Prints for each target and number of streams, as medians of the rounds with thei
 - long: the long prompt's time to its first token divided by its time alone;
 - work: the seconds that all this work (long prompt, tokens of the streams, short prompts) takes alone, divided by the measured seconds.
 
+With --turns, it measures how a conversation of --cached-tokens disturbs one stream when it continues with --turn-tokens, after a new
+prompt of 1,500 tokens: the longest pause of the stream, and the time to the first token of the turn.
+
 The goals of the default target: gap at most the larger of 100 ms and twice the median alone, short within 1 s of its time alone, long at
 most 1.35, work at least 0.85. Missed goals are marked with *. The exit status does not depend on them.
 """
@@ -28,6 +31,7 @@ import time
 import machine
 from good_load import request_bytes
 
+NEW_PROMPT_TOKENS = 1500  # before each turn of --turns: the engine has just measured prompt tokens without a long context
 GOAL_GAP_MS, GOAL_GAP_FACTOR, GOAL_SHORT_MS, GOAL_LONG, GOAL_WORK = 100, 2, 1000, 1.35, 0.85
 
 
@@ -52,10 +56,12 @@ class Stream:
         return sum(begin < token <= end for token in self.tokens)
 
 
-async def ask(port: int, prompt: list, max_tokens: int, stream: Stream) -> None:
-    """Sends a prompt and reads the answer token by token. The caller may cancel the task, which closes the connection."""
-    # A random salt keeps the prompt out of the prefix cache.
-    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True, "cache_salt": str(random.random())}
+async def ask(port: int, prompt: list, max_tokens: int, stream: Stream, salt: str = "") -> None:
+    """Sends a prompt and reads the answer token by token. The caller may cancel the task, which closes the connection. Only prompts with
+    the same `salt` share cached blocks; without one, the prompt finds none.
+    """
+    salt = salt or str(random.random())
+    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True, "cache_salt": salt}
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     try:
         writer.write(request_bytes("POST", "/v1/completions", json.dumps(body).encode()))
@@ -135,6 +141,34 @@ class Round:
             "work": (long_alone + tokens / tokens_per_s + len(shorts) * short_alone) / long,
         }  # fmt: skip
 
+    async def play_turns(self) -> dict:
+        """Returns the longest pause of the stream during each turn of a cached conversation, and the time to the turn's first token."""
+        arguments, salt = self.arguments, str(random.random())
+        conversation = self.prompt(arguments.cached_tokens)
+        await ask(self.port, conversation, 1, Stream(time.monotonic()), salt)
+        stream = Stream(time.monotonic())
+
+        async def decode_forever():
+            while True:
+                await ask(self.port, self.prompt(32), arguments.stream_tokens, stream)
+
+        client = asyncio.create_task(decode_forever())
+        gaps, firsts = [], []
+        try:
+            await asyncio.sleep(1.0)
+            for _ in range(arguments.turns):
+                await self.first_s(NEW_PROMPT_TOKENS)
+                await asyncio.sleep(0.3)
+                turn = Stream(time.monotonic())
+                await ask(self.port, conversation + self.prompt(arguments.turn_tokens), 1, turn, salt)
+                gaps.append(1000 * max(stream.gaps(turn.asked, turn.tokens[0])))
+                firsts.append(turn.first_s)
+                await asyncio.sleep(0.2)
+        finally:
+            client.cancel()
+            await asyncio.gather(client, return_exceptions=True)
+        return {"gap": gaps, "first": firsts}
+
     @staticmethod
     def check(clients: list) -> None:
         for client in clients:
@@ -165,6 +199,9 @@ async def main() -> int:
     parser.add_argument("--targets", default="default,0", help="values of --step-time-target; `default` sets none (default: %(default)s)")
     parser.add_argument("--short-period", type=float, default=1.0, help="seconds between short prompts (default: %(default)s)")
     parser.add_argument("--alone-seconds", type=float, default=2.0, help="how long the streams are measured alone (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=0, help="number of turns of a cached conversation next to one stream (default: %(default)s)")
+    parser.add_argument("--cached-tokens", type=int, default=7000, help="cached tokens of that conversation (default: %(default)s)")
+    parser.add_argument("--turn-tokens", type=int, default=600, help="new tokens of each turn (default: %(default)s)")
     parser.add_argument("--quire-args", default="", help="further flags of the servers")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.streams.split(",")]
@@ -188,10 +225,13 @@ async def main() -> int:
                     done += 1
                     print(f"\rrounds {done} of {arguments.rounds * len(counts) * len(targets)}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
+        turns = {target: await Round(servers[target].port, 1, arguments, rng).play_turns() for target in targets if arguments.turns > 0}
     print("| target, ms | streams | gap, ms | gap alone, ms | short, ms | short alone, ms | long | long alone, s | work |")
     print("|---|---|---|---|---|---|---|---|---|")
     for (target, count), rounds in results.items():
         print(row(target, count, rounds))
+    for target, turn in turns.items():
+        print(f"turns, target {target}: longest pause of the stream {cell(turn['gap'], 0)} ms, first token {cell(turn['first'], 2)} s")
     return 0
 
 

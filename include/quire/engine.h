@@ -54,7 +54,7 @@ struct RequestOutput {
   std::shared_ptr<const std::vector<std::uint16_t>> prompt_experts{};
   std::vector<std::uint16_t> routed_experts{};
   std::vector<float> pooled{};  // result of a pooling request, sent with its end
-  // Where the request's blocks are kept, if the request asked for do_remote_decode. Sent with its end. Null: the blocks are not kept.
+  // The place where the blocks of a request with do_remote_decode are kept. Sent with its end. Null: the blocks are not kept.
   std::shared_ptr<const KvTransferParams> kv_transfer{};
 };
 

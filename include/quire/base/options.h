@@ -207,7 +207,7 @@ struct AdapterOptions {
   [[nodiscard]] bool is_on() const { return max_loras > 0; }
 };
 
-// What happens to requests whose blocks a tier or connector could not load (vLLM's kv_load_failure_policy).
+// Decides what is done with requests whose blocks a tier or connector could not load (vLLM's kv_load_failure_policy).
 enum class KvLoadFailurePolicy : std::uint8_t {
   fail,      // the requests end with an error
   recompute  // their tokens are computed again

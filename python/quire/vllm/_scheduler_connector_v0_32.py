@@ -90,7 +90,7 @@ class ConnectorHooks(Hooks):
         scheduler._plan_output = output
 
     def order_failed(self, names, num_async):
-        # As in vLLM: builds sets of names and iterates over the last one.
+        # vLLM builds sets of names and iterates over the last one; so does this code, to get the same order.
         worker = self._scheduler._worker_output
         named = {name for name in worker.failed_recving if name in names[:num_async]}
         failed = set()

@@ -6,12 +6,9 @@
 
 namespace quire {
 
-// Return `error` with a flag in place of the field's name. Other names stay unchanged.
-// Replaces names of the engine's and the server's options.
-// Also replaces names of the flags of `command`, which need not be in a table: "rate_scale" becomes "--rate-scale" if the command has this
-// flag.
+// Returns `error` with a flag in place of the field, if the field is an option of the engine or of the server. Other fields stay unchanged.
 Error as_flag(Error error);
-// The same for the flags of one command, which need not be in a table: "rate_scale" becomes "--rate-scale" if the command has this flag.
+// Also replaces a field that is named like a flag of `command`, which need not be in a table: "rate_scale" becomes "--rate-scale".
 Error as_flag(const CLI::App& command, Error error);
 
 }  // namespace quire

@@ -43,7 +43,7 @@ class ToolTimes {
     }
 
     const std::string* name = nullptr;
-    // Of all gaps that were recorded since the tool was added to the table.
+    // Sum and number of all gaps that were recorded since the tool was added to the table.
     double sum_s = 0.0;
     std::uint64_t num_gaps = 0;
     ListHook<Tool> hook;

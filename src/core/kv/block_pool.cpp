@@ -4,8 +4,9 @@
 //   held, cached   references > 0, findable                   cache; touch of a free one
 //   free, cached   in the free queue, findable until reuse    release of the last reference
 //   reserved       neither free nor held                      set_aside, permanently
-// allocate takes the head of the queue in either free state. release appends to the tail. With LIFO, and for blocks without a hash under
-// DecisionRules::unhashed_blocks_first, it inserts at the head. The null block is held permanently and has no references.
+// allocate takes the head of the queue in either free state. release appends to the tail; with segmented LRU, a block that is not protected
+// goes before the protected blocks. With LIFO, and for blocks without a hash under DecisionRules::unhashed_blocks_first, release inserts at
+// the head. The null block is held permanently and has no references.
 #include "core/kv/block_pool.h"
 
 #include <algorithm>

@@ -53,7 +53,7 @@ Result<void> check_cached(const KvCacheConfig& config, const KvCacheOptions& opt
     return unsupported(field, "prefix caching with context parallelism needs full attention", "turn prefix caching off or use one rank");
   if (is_chunked && options.use_eagle)
     return unsupported(field, "chunked local attention cannot be combined with EAGLE", "turn one of them off");
-  // Where EAGLE drops a block only once, the search looks one block past the end of the hit. It does not support states.
+  // The search looks one block past the end of the hit if EAGLE drops a block only once. This search does not support states.
   if (std::holds_alternative<MambaSpec>(spec) && options.use_eagle && options.rules.eagle_drops_once)
     return unsupported(field, "states cannot be combined with EAGLE if EAGLE drops a block only once", "turn prefix caching or EAGLE off");
   if ((is_chunked || (is_window && options.use_eagle)) && !one_block_size)

@@ -36,7 +36,8 @@ struct KvHit {
   std::uint32_t shared_prefix_boundary = 0;
 };
 
-// What a request needs in one step, in tokens unless a member says blocks. All these tokens come after the request's num_computed_tokens.
+// The slots that a request needs in one step, in tokens unless a member says blocks. All tokens come after the request's
+// num_computed_tokens.
 struct SlotDemand {
   std::uint32_t num_new_tokens = 0;           // draft tokens included
   std::uint32_t num_new_computed_tokens = 0;  // tokens of the hit

@@ -66,10 +66,10 @@ const Rule* broken_rule_of_request(const Request& request, const Context& contex
   QUIRE_RULE(request.known || !holds_blocks(request, context.num_groups), "an unknown request holds no blocks");
   QUIRE_RULE(request.num_output_tokens >= 0 && request.num_output_tokens <= request.num_tokens(), "outputs are part of the tokens");
   QUIRE_RULE(request.num_computed_tokens >= 0, "the number of computed tokens is not negative");
-  // As in vLLM, rejected draft tokens are subtracted even if the result was discarded, so the number can become negative.
+  // Rejected draft tokens are subtracted even if the result was discarded (as in vLLM), so the number can become negative.
   QUIRE_RULE(request.num_output_placeholders >= 0 || context.config.speculation.num_spec_tokens > 0,
              "without speculative decoding, the number of placeholders is not negative");
-  // As in vLLM, a session that takes its next input while it loads keeps `load.received`.
+  // A session that takes its next input while it loads keeps `load.received` (as in vLLM).
   const bool may_have_received =
       request.status == RequestStatus::waiting_for_remote_kv || request.finished() || (request.resumable && !context.rules.cut_sessions);
   QUIRE_RULE(may_have_received || (!request.load.received && request.load.failure != LoadFailure::partial),
