@@ -9,15 +9,18 @@ namespace quire {
 void StepBudget::take_back(const Request& request, const PlanArena& arena) {
   const auto num_tokens = static_cast<std::int32_t>(arena.num_tokens(request));
   tokens_ += num_tokens;
-  prompts_.note_tokens(request, -num_tokens);
-  tenants_.note_tokens(request, -num_tokens);
+  if (is_divided_) note_tokens(request, -num_tokens);
   QUIRE_CHECK(tokens_ <= static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens),
               "returned tokens do not exceed the budget of the step");
 }
 
-std::int32_t StepBudget::cap_at_threshold(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const {
-  if (threshold_ > 0) wanted = std::min(wanted, threshold_);
+std::int32_t StepBudget::cap_at_share(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const {
   return tenants_.cap_at_share(request, prompts_.cap(request, num_computed_tokens, wanted));
+}
+
+void StepBudget::note_tokens(const Request& request, std::int32_t num_tokens) {
+  prompts_.note_tokens(request, num_tokens);
+  tenants_.note_tokens(request, num_tokens);
 }
 
 // Pads decodes, because steps in which each request runs equally many tokens take less time on a GPU.

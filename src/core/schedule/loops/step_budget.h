@@ -32,6 +32,7 @@ class StepBudget {
     tokens_ = pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens);
     lacks_blocks_ = false;
     prompts_.begin_step(prefill_limits_, num_steps_until_admission_ == 0);
+    is_divided_ = prompts_.is_on() || tenants_.is_on();
   }
   [[nodiscard]] std::int32_t tokens() const { return tokens_; }
   [[nodiscard]] const PrefillLimits& prefill_limits() const { return prefill_limits_; }
@@ -50,14 +51,16 @@ class StepBudget {
                              .kind = kind,
                              .send_all_tokens = kind != ScheduledKind::fresh && !in_last_plan});
     tokens_ -= num_new_tokens;
-    prompts_.note_tokens(request, num_new_tokens);
-    tenants_.note_tokens(request, num_new_tokens);
+    if (is_divided_) note_tokens(request, num_new_tokens);
   }
   // Returns the tokens that commit() gave the request in this step to the budget. The request is removed from the step.
   void take_back(const Request& request, const PlanArena& arena);
   // Caps the tokens that the request wants after its `num_computed_tokens`, without regard to the tokens left. The caps are
   // long_prefill_token_threshold, where that binds, the request's share of the prompt tokens, and its tenant's share.
-  [[nodiscard]] std::int32_t cap_at_threshold(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const;
+  [[nodiscard]] std::int32_t cap_at_threshold(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const {
+    if (threshold_ > 0) wanted = std::min(wanted, threshold_);
+    return is_divided_ ? cap_at_share(request, num_computed_tokens, wanted) : wanted;
+  }
   // Returns `num_new_tokens` or fewer: chunks end where a mamba state can be kept.
   [[nodiscard]] std::int32_t align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const;
   // Sends the tokens that the last pipeline stage sampled to the first stage.
@@ -85,12 +88,15 @@ class StepBudget {
   static void fields(Archive& form, Self& self) {
     // The other members are valid within one step.
     [[maybe_unused]] auto& [context, tenants, tokens, threshold, loras, can_pad, has_running, forgets_last_plan, prefill_limits,
-                            lacks_blocks, num_steps_until_admission, prompts] = self;
+                            lacks_blocks, num_steps_until_admission, prompts, is_divided] = self;
     form(forgets_last_plan, prefill_limits, num_steps_until_admission);
   }
 
  private:
   static constexpr std::uint32_t kStepsUntilAdmission = 16;
+
+  [[nodiscard]] std::int32_t cap_at_share(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const;
+  void note_tokens(const Request& request, std::int32_t num_tokens);
 
   const Context& context_;
   TenantScheduler& tenants_;
@@ -105,6 +111,7 @@ class StepBudget {
   bool lacks_blocks_ = false;
   std::uint32_t num_steps_until_admission_ = 0;
   PromptShares prompts_;
+  bool is_divided_ = false;  // the tokens of this step are divided among prompts or tenants
 };
 
 }  // namespace quire
