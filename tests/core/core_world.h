@@ -250,6 +250,7 @@ class CoreWorld {
                            .is_last_step = chance(in_, 4),
                            .tool = chance(in_, 2) ? "ls" : "",
                            .tenant = is_twin_ && chance(in_, 4) ? "tenant" : "",
+                           .is_background = is_twin_ && chance(in_, 4),
                            .hints = {{"size", "small"}}};
     NewRequest request{.id = RequestId{next_id_++}, .name = "name", .prompt = prompt, .arrival_time = now_};
     request.max_tokens = 1 + in_.below(is_twin_ ? 12 : 6);

@@ -51,7 +51,7 @@ enum class EventCause : std::uint8_t {
   failed_transfer,  // preempted, swap_lost, unshared
   paused,           // queue_held: the host has paused admissions
   no_tokens,        // queue_held: the step's tokens or prompt tokens are spent, or the next chunk does not fit into the rest
-  no_slot,          // queue_held: max_num_seqs requests run; preempted: another tenant took its batch row (tenant_turns)
+  no_slot,          // queue_held: max_num_seqs requests run; preempted: another request took its batch row (tenant_turns)
   preempting,       // queue_held: running requests needed blocks in this step, so no request is admitted
   grammar,          // passed_over: its grammar is not compiled yet
   loading,          // passed_over: its blocks are being loaded

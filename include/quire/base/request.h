@@ -64,6 +64,9 @@ struct RequestTags {
   bool is_last_step = false;  // no turn of the job follows
   std::string tool{};         // tool that runs after this turn, if the caller knows it; else the ToolNamer may read it from the output
   std::string tenant{};       // the tenant that sent the request
+  // The request runs on what other requests leave: it is admitted after them, gets prompt tokens after them, and gives its row and blocks
+  // to them (SchedulerOptions::tenant_turns).
+  bool is_background = false;
   std::vector<std::pair<std::string, std::string>> hints{};  // further labels from the caller, by name
 
   friend bool operator==(const RequestTags&, const RequestTags&) = default;

@@ -9,7 +9,7 @@
 namespace quire {
 
 // The first bytes of a record of calls. The last one is the version.
-inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 6};
+inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 7};
 
 // Appends the call. Copies its arguments, so they need not outlive this function.
 void write_call(ByteWriter& out, const CoreCall& call);

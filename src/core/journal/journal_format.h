@@ -14,7 +14,7 @@
 
 namespace quire {
 
-inline constexpr std::uint8_t kJournalVersion = 5;
+inline constexpr std::uint8_t kJournalVersion = 6;
 inline constexpr std::array<std::uint8_t, 8> kJournalMagic = {'q', 'u', 'i', 'r', 'e', 'q', 'j', kJournalVersion};
 
 // A frame `checkpoint` contains the state of the core before the next call. Directly after the header, it is the state with which the file

@@ -48,12 +48,14 @@ Result<void> Inbox::room(std::uint32_t num_requests, const Tenant* tenant) const
 }
 
 // Returns an error if the predicted time until the first token exceeds max_ttft_s because of other prompts. If prompts share steps, each
-// other prompt delays this one by at most as many tokens as this prompt has; otherwise all queued prompts are computed before it.
-Result<void> Inbox::check_ttft(std::size_t num_prompt_tokens) const {
+// other prompt delays this one by at most as many tokens as this prompt has, and background prompts delay only background requests;
+// otherwise all queued prompts are computed before it.
+Result<void> Inbox::check_ttft(std::size_t num_prompt_tokens, bool is_background) const {
   if (limits_.max_ttft_s <= 0.0 || prefill_tokens_per_s_ <= 0.0) return {};
   std::uint64_t num_before = limits_.shares_steps ? 0 : num_queued_tokens_;
   if (limits_.shares_steps)
-    for (const auto& [id, other] : open_) num_before += std::min(other.num_prefill_tokens, num_prompt_tokens);
+    for (const auto& [id, other] : open_)
+      if (is_background || !other.is_background) num_before += std::min(other.num_prefill_tokens, num_prompt_tokens);
   const double wait_s = static_cast<double>(num_before) / prefill_tokens_per_s_;
   const double late_s = wait_s + static_cast<double>(num_prompt_tokens) / prefill_tokens_per_s_ - limits_.max_ttft_s;
   // A prompt that alone exceeds the limit is accepted when no other prompt is queued.
@@ -77,10 +79,15 @@ Result<RequestId> Inbox::submit(Submission submission) {
   const auto known = tenants_.find(submission.request.tags.tenant);
   if (Result<void> free = room(n, known == tenants_.end() ? nullptr : &known->second); !free)
     return std::unexpected(std::move(free.error()));
-  if (Result<void> soon = check_ttft(submission.request.prompt.size()); !soon) return std::unexpected(std::move(soon.error()));
+  const bool is_background = submission.request.tags.is_background;
+  if (is_background && num_waiting_ + n > limits_.max_num_waiting / 2)
+    return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already, and background requests may fill half of the queue", num_waiting_),
+                "try again later, or without service_tier");
+  if (Result<void> soon = check_ttft(submission.request.prompt.size(), is_background); !soon) return std::unexpected(std::move(soon.error()));
   Tenant& tenant = known == tenants_.end() ? tenants_[submission.request.tags.tenant] : known->second;
   const RequestId id = open(n, tenant);
   Open& first = open_.at(id);
+  first.is_background = is_background;
   first.num_prefill_tokens = submission.request.prompt.size();
   num_queued_tokens_ += first.num_prefill_tokens;
   if (submission.request.session) {

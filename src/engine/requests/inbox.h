@@ -220,6 +220,7 @@ class Inbox {
     // finish() was called; only the first call counts.
     bool ending = false;
     bool is_session = false;
+    bool is_background = false;  // RequestTags::is_background
     bool takes_input = false;    // a session whose end was not appended yet
     std::size_t num_tokens = 0;  // number of tokens that clients have passed to the session
     // Number of tokens of the prompt; 0 once the request has its first token. Requests of one submission share a prompt, which only the
@@ -231,7 +232,7 @@ class Inbox {
   [[nodiscard]] bool put(Command& command);
   // The following functions are called with mutex_ held.
   [[nodiscard]] Result<void> room(std::uint32_t num_requests, const Tenant* tenant) const;
-  [[nodiscard]] Result<void> check_ttft(std::size_t num_prompt_tokens) const;
+  [[nodiscard]] Result<void> check_ttft(std::size_t num_prompt_tokens, bool is_background) const;
   void note_prefilled(Open& open);
   RequestId open(std::uint32_t num_requests, Tenant& tenant);
   void note_admitted(Open& open);

@@ -76,7 +76,7 @@ void BeamSearches::add(Submission& submission, SharedLease adapter, double now_s
                                                   .arrival_s = submission.arrival_s,
                                                   .priority = given.priority,
                                                   .cache_salt = std::move(given.cache_salt),
-                                                  .tags = {.tenant = std::move(given.tags.tenant), .hints = std::move(given.tags.hints)}});
+                                                  .tags = {.tenant = std::move(given.tags.tenant), .is_background = given.tags.is_background, .hints = std::move(given.tags.hints)}});
   QUIRE_CHECK(fresh, "a request ID is used once");
   if (given.structured_output) {
     place->second.structured_output = std::make_shared<const StructuredOutput>(*std::move(given.structured_output));

@@ -38,6 +38,7 @@ struct AnswerHead {
   std::string model;
   std::int64_t created_s = 0;
   std::vector<std::string> warnings{};
+  std::string_view service_tier{};  // empty: not written
 };
 
 // Returns the member `warnings` of the answer's JSON with a leading comma, or an empty string if there are no warnings.

@@ -244,6 +244,9 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
     if (const auto done = inner.finish(request.ignored); !done) return reader.reject(done.error());
   }
   read_tags(reader, request.tags);
+  // Any other tier, such as "auto" or "priority", is the default one.
+  const json::value* tier = reader.find("service_tier");
+  request.tags.is_background = tier != nullptr && tier->is_string() && tier->get_string() == kBackgroundTier;
   // Requests with the same prompt_cache_key belong to one conversation. The key becomes their job if the request names no job.
   if (const json::value* key = reader.find("prompt_cache_key"); key != nullptr && key->is_string()) request.session_key = key->get_string();
   if (request.tags.job.empty() && request.session_key.empty() && request.tags.is_last_step)

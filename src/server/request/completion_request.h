@@ -68,6 +68,9 @@ struct ComparisonRequest {
   std::string with;  // answer id of the earlier prompt; empty: no comparison
 };
 
+// The value of `service_tier` that makes a request a background request (RequestTags::is_background). OpenAI's name.
+inline constexpr std::string_view kBackgroundTier = "flex";
+
 // The parameters of a body with defaults filled in, before tokenization. Tokenization moves the prompts out.
 struct CompletionRequest {
   Api api = Api::completion;

@@ -305,7 +305,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     {"tool", "rrpp"},
     {"hints", "rrpp"},
     {"vllm_xargs", "rrpp"},
-    {"service_tier", "iiii"},
+    {"service_tier", "rrpi"},
     {"speed", "iiii"},
     {"inference_geo", "iiii"},
     {"background", "xxxx", "false", "wait for the answer, or stream it"},

@@ -182,6 +182,18 @@ TEST(Inbox, LimitsATenantToItsShareOfTheQueue) {
   EXPECT_TRUE(inbox.submit(prompt_of(3, "a", 60)).has_value());
 }
 
+TEST(Inbox, BackgroundRequestsFillHalfOfTheQueueAtMost) {
+  Inbox inbox(limits_of(100, 4));
+  const auto background = [](std::uint32_t n) {
+    Submission submission = prompt_of(3, "a", n);
+    submission.request.tags.is_background = true;
+    return submission;
+  };
+  ASSERT_TRUE(inbox.submit(background(50)));
+  EXPECT_EQ(inbox.submit(background(1)).error().code, ErrorCode::overloaded);
+  EXPECT_TRUE(inbox.submit(prompt_of(3, "a", 50))) << "the other half is for other requests";
+}
+
 // A later retry can never succeed, so the error is the client's.
 TEST(Inbox, RefusesMoreAnswersThanTheQueueCanHoldAsInvalid) {
   Inbox inbox(limits_of(20, 4));
@@ -343,6 +355,20 @@ TEST(Inbox, PromptsThatShareStepsDelayEachOtherByTheShorterOne) {
   EXPECT_EQ(refusal_of(inbox, 50), "") << "0.5 s, shared with the long prompt";
   EXPECT_NE(refusal_of(inbox, 51), "");
   EXPECT_EQ(refusal_of(inbox, 30), "") << "0.3 s, shared with two prompts";
+}
+
+TEST(Inbox, BackgroundPromptsDelayOnlyBackgroundRequests) {
+  Inbox::Limits limits = limits_of(1024, 128);
+  limits.max_ttft_s = 1.0;
+  limits.shares_steps = true;
+  Inbox inbox(limits);
+  inbox.prefilled({}, 100.0);
+  Submission first = prompt_of(60), second = prompt_of(60);
+  first.request.tags.is_background = second.request.tags.is_background = true;
+  ASSERT_TRUE(inbox.submit(std::move(first)));
+  EXPECT_EQ(inbox.submit(std::move(second)).error().code, ErrorCode::overloaded);
+  EXPECT_EQ(refusal_of(inbox, 100), "") << "1 s alone";
+  EXPECT_NE(refusal_of(inbox, 100), "");
 }
 
 TEST(Inbox, ACloseRefusesNewRequestsAndAnAbortCancelsTheRest) {

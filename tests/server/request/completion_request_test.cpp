@@ -47,6 +47,9 @@ TEST(CompletionRequest, ReadsAgentTagsFromTheBodyOrVllmXargs) {
     EXPECT_EQ(request->tags, (RequestTags{.job = "j", .is_last_step = true, .tool = "ls"}));
   }
   EXPECT_EQ(completion("")->tags, RequestTags());
+  EXPECT_EQ(chat(R"("service_tier": "flex")")->tags, RequestTags{.is_background = true});
+  for (const char* tier : {R"("auto")", R"("default")", R"("priority")", R"("Flex")", "null", "7"})
+    EXPECT_EQ(chat(R"("service_tier": )" + std::string(tier))->tags, RequestTags()) << tier;
   EXPECT_EQ(wrong_field(completion(R"("job_id": 7)")), "job_id");
   EXPECT_EQ(wrong_field(completion(R"("is_last_step": true)")), "is_last_step") << "is_last_step requires a job_id";
   EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": [])")), "vllm_xargs");

@@ -18,7 +18,7 @@ namespace quire {
 namespace {
 
 // The last byte is the version. Increase it when a listed field changes.
-constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 8};
+constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 9};
 constexpr std::size_t kHeadBytes = sizeof kCheckpointMagic + 8, kSumBytes = 8;
 
 std::unexpected<Error> no_checkpoint(std::string message) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -51,14 +52,18 @@ bool PromptShares::count_running() {
   return has_decodes;
 }
 
-// Requests that wait for a grammar, a load or an input take no tokens, nor do those for which there is no row.
+// Requests that wait for a grammar, a load or an input take no tokens, nor do those for which there is no row. Background requests are
+// counted last, because they get rows last.
 bool PromptShares::count_waiting() {
-  bool has_decodes = false;
+  bool has_decodes = false, has_background = false;
   std::size_t num_rows = num_free_rows(context_, queues_);
   if (num_rows == 0 && !tenants_.is_on()) return false;
+  bool counts_background = false;
   const auto count_one = [&](const Request& request) {
+    const bool is_background = context_.config.scheduler.tenant_turns && request.tags.is_background;
+    has_background |= is_background;
+    if (is_background != counts_background || is_blocked(request)) return;
     const std::int64_t wanted = num_wanted(request);
-    if (is_blocked(request)) return;
     if (num_rows > 0)
       --num_rows;
     else if (!tenants_.may_take_row(request) || find(request) != nullptr)
@@ -66,17 +71,24 @@ bool PromptShares::count_waiting() {
     has_decodes |= wanted <= num_decoded();
     if (is_prompt(request, wanted)) count(request, wanted);
   };
-  queues_.skipped_waiting.for_each(count_one);
-  queues_.waiting.for_each(count_one);
+  const auto count_all = [&] {
+    queues_.skipped_waiting.for_each(count_one);
+    queues_.waiting.for_each(count_one);
+  };
+  count_all();
+  counts_background = true;
+  if (has_background) count_all();
   return has_decodes;
 }
 
 void PromptShares::count(const Request& request, std::int64_t wanted) {
-  const std::string_view tenant = tenant_of(request);
-  auto share = std::ranges::find(shares_, tenant, &Share::tenant);
+  auto share = std::ranges::find_if(shares_, [&](const Share& each) { return is_of(request, each); });
   const std::int64_t context = request.num_computed_tokens;
   if (share == shares_.end())
-    share = shares_.insert(shares_.end(), {.tenant = tenant, .order = shares_.size(), .least = cost_.of(least_tokens_, context)});
+    share = shares_.insert(shares_.end(), {.tenant = request.tags.tenant,
+                                           .is_background = request.tags.is_background,
+                                           .order = shares_.size(),
+                                           .least = cost_.of(least_tokens_, context)});
   longest_context_ = std::max(longest_context_, context);
   ++share->num_prompts;
   share->wanted += cost_.of(wanted, context);
@@ -85,7 +97,7 @@ void PromptShares::count(const Request& request, std::int64_t wanted) {
 }
 
 void PromptShares::divide() {
-  std::ranges::sort(shares_, {}, [](const Share& share) { return std::pair(share.last_step, share.order); });
+  std::ranges::sort(shares_, {}, [](const Share& share) { return std::tuple(share.is_background, share.last_step, share.order); });
   std::int64_t reserved = 0;
   std::size_t num_served = 0;
   for (; num_served < shares_.size() && (num_served == 0 || reserved + shares_[num_served].least <= left_over_); ++num_served)
@@ -93,10 +105,11 @@ void PromptShares::divide() {
   shares_.resize(num_served);
   left_over_ = std::max(left_over_, reserved);
 
-  std::ranges::sort(shares_, {}, [](const Share& share) { return std::pair(share.wanted, share.order); });
+  std::ranges::sort(shares_, {}, [](const Share& share) { return std::tuple(share.is_background, share.wanted, share.order); });
+  const auto num_others = static_cast<std::size_t>(std::ranges::count(shares_, false, &Share::is_background));
   for (std::size_t i = 0; i < shares_.size(); ++i) {
     Share& share = shares_[i];
-    const auto num_left = static_cast<std::int64_t>(shares_.size() - i);
+    const auto num_left = static_cast<std::int64_t>((share.is_background ? shares_.size() : num_others) - i);
     reserved -= share.least;
     const std::int64_t fair = std::max((left_over_ + num_left - 1) / num_left, share.least);
     share.left = std::min({share.wanted, fair, left_over_ - reserved});
@@ -119,7 +132,7 @@ std::int32_t PromptShares::cap(const Request& request, std::int32_t num_computed
 void PromptShares::note_tokens(const Request& request, std::int32_t num_tokens) {
   if (!is_on_ || !is_prompt(request, std::abs(num_tokens))) return;
   std::int64_t cost = cost_.of(std::abs(num_tokens), request.num_computed_tokens) * (num_tokens < 0 ? -1 : 1);
-  const auto share = std::ranges::find(shares_, tenant_of(request), &Share::tenant);
+  const auto share = std::ranges::find_if(shares_, [&](const Share& each) { return is_of(request, each); });
   if (share != shares_.end()) {
     const std::int64_t taken = std::min(cost, share->left);
     share->left -= taken;
@@ -128,12 +141,13 @@ void PromptShares::note_tokens(const Request& request, std::int32_t num_tokens) 
   left_over_ = std::max<std::int64_t>(left_over_ - cost, 0);
 }
 
-std::string_view PromptShares::tenant_of(const Request& request) const {
-  return context_.config.scheduler.tenant_turns ? std::string_view(request.tags.tenant) : std::string_view();
+bool PromptShares::is_of(const Request& request, const Share& share) const {
+  return !context_.config.scheduler.tenant_turns ||
+         (request.tags.is_background == share.is_background && request.tags.tenant == share.tenant);
 }
 
 const PromptShares::Share* PromptShares::find(const Request& request) const {
-  const auto share = std::ranges::find(shares_, tenant_of(request), &Share::tenant);
+  const auto share = std::ranges::find_if(shares_, [&](const Share& each) { return is_of(request, each); });
   return share == shares_.end() ? nullptr : &*share;
 }
 

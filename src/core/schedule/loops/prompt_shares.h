@@ -5,6 +5,8 @@
 //   - Tenants (SchedulerOptions::tenant_turns; without it all requests are of one tenant) get max-min fair shares: none gets more than it
 //     wants, and what the small ones leave goes to the others. Each gets enough for the shortest chunk of its first prompt. If that is too
 //     much for a step, the tenants whose prompts got tokens least recently are served.
+//   - Background requests (RequestTags::is_background) divide what the others leave. Each of their tenants still gets a shortest chunk where
+//     the limit has room for it.
 //   - Within a tenant up to four requests share evenly, in the order of the loops. So a short prompt need not wait until a long one ends.
 //   - The first running prompt gets a chunk in each step, beyond the limit if need be. So it ends, and another becomes the first.
 //
@@ -41,6 +43,7 @@ class PromptShares {
  private:
   struct Share {
     std::string_view tenant;
+    bool is_background = false;
     std::size_t order = 0;  // of tenants, as the loops see them
     std::uint32_t num_prompts = 0;
     std::uint64_t last_step = 0;  // the newest step in which one of its prompts got tokens, plus 1; 0: none did
@@ -54,7 +57,8 @@ class PromptShares {
     return wanted > num_decoded() && !request.has_encoder_inputs();
   }
   [[nodiscard]] std::int32_t num_decoded() const { return static_cast<std::int32_t>(1 + context_.config.speculation.num_spec_tokens); }
-  [[nodiscard]] std::string_view tenant_of(const Request& request) const;
+  // Returns whether the request belongs to the share.
+  [[nodiscard]] bool is_of(const Request& request, const Share& share) const;
   [[nodiscard]] const Share* find(const Request& request) const;
   void count(const Request& request, std::int64_t wanted);
   // Both return whether a request decodes.

@@ -68,9 +68,9 @@ bool WaitingLoop::admit_in_turns(PlanArena& arena) {
       while ((budget_.tokens() <= 0 || !has_free_row()) && preempt_for_row(request, EventCause::no_slot, has_admitted, arena)) {
       }
       if (budget_.tokens() <= 0 || !has_free_row()) break;
-      do tried = try_admit(request, queue, arena);
-      while (tried.admission == Admission::blocked && tried.cause == EventCause::lack_of_blocks && is_within_share(request) &&
-             preempt_for_row(request, EventCause::lack_of_blocks, has_admitted, arena));
+      do {
+        tried = try_admit(request, queue, arena);
+      } while (may_free_blocks_for(request, tried) && preempt_for_row(request, EventCause::lack_of_blocks, has_admitted, arena));
     }
     if (tried.admission == Admission::blocked ||
         (tried.admission == Admission::out_of_tokens && !context_.config.scheduler.enable_chunked_prefill)) {
@@ -105,7 +105,17 @@ bool WaitingLoop::preempt_for_row(const Request& beneficiary, EventCause cause, 
         {.what = EventKind::preempted, .cause = cause, .owner = victim.request.id, .beneficiary = beneficiary.id, .amount = 1});
   preemption_.preempt(victim, cause);
   arena.preempt(victim.request.id);
+  pressure_.look();
   return true;
+}
+
+// Returns whether others may be preempted so that the blocked request gets blocks.
+bool WaitingLoop::may_free_blocks_for(const Request& request, const AdmissionAttempt& tried) const {
+  if (tried.admission != Admission::blocked) return false;
+  const bool is_above_high = tried.cause == EventCause::above_high;
+  if (!is_above_high && tried.cause != EventCause::lack_of_blocks) return false;
+  if (tenants_.may_take_from_background(request)) return true;
+  return !is_above_high && is_within_share(request);
 }
 
 // Returns whether the request needs at most an even share of all blocks (all blocks / tenants). Only such a request may preempt for blocks;

@@ -60,6 +60,7 @@ class WaitingLoop {
   bool admit_waiting(PlanArena& arena);
   bool admit_in_turns(PlanArena& arena);
   bool preempt_for_row(const Request& beneficiary, EventCause cause, bool has_admitted, PlanArena& arena);
+  [[nodiscard]] bool may_free_blocks_for(const Request& request, const AdmissionAttempt& tried) const;
   [[nodiscard]] bool is_within_share(const Request& request) const;
   void pass_over(Request& request, RequestQueue& queue, EventCause cause);
   // Returns why the request cannot use its turn, or nullopt if it waits only for its turn.

@@ -1,6 +1,8 @@
 #include "core/schedule/requests/tenant_turns.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 
@@ -30,15 +32,17 @@ void TenantScheduler::begin_step() {
   if (is_on()) distribute_tokens();
 }
 
-// Computes max-min fair shares: first serves the tenants that want the fewest tokens. No tenant gets more than it wants.
+// Computes max-min fair shares: first serves the tenants that want the fewest tokens. No tenant gets more than it wants. Background
+// requests divide what the others leave.
 void TenantScheduler::distribute_tokens() {
   by_wanted_.clear();
   for (std::size_t i = 0; i < num_shares_; ++i) by_wanted_.push_back(&shares_[i]);
-  std::ranges::sort(by_wanted_, {}, &Share::wanted);
+  std::ranges::sort(by_wanted_, {}, [](const Share* share) { return std::pair(share->is_background, share->wanted); });
+  const auto num_others = static_cast<std::size_t>(std::ranges::count(by_wanted_, false, &Share::is_background));
   std::int64_t left = context_.config.scheduler.max_num_batched_tokens;
   for (std::size_t i = 0; i < by_wanted_.size(); ++i) {
-    const auto num_left = static_cast<std::int64_t>(by_wanted_.size() - i);
     Share& share = *by_wanted_[i];
+    const auto num_left = static_cast<std::int64_t>((share.is_background ? by_wanted_.size() : num_others) - i);
     share.tokens_left = std::min(share.wanted, (left + num_left - 1) / num_left);
     left -= share.tokens_left;
   }
@@ -73,6 +77,7 @@ void TenantScheduler::begin_admissions() {
 Request* TenantScheduler::next() {
   Share* poorest = nullptr;
   const auto goes_first = [](const Share& a, const Share& b) {
+    if (a.is_background != b.is_background) return b.is_background;
     if (a.num_rows != b.num_rows) return a.num_rows < b.num_rows;
     const Request &first = *a.waiting[a.next], &second = *b.waiting[b.next];
     return first.arrival_time != second.arrival_time ? first.arrival_time < second.arrival_time : first.id < second.id;
@@ -96,16 +101,21 @@ void TenantScheduler::end_turn(const Request& request) {
 
 const TenantScheduler::Share* TenantScheduler::largest_share() const {
   const auto end = shares_.begin() + static_cast<std::ptrdiff_t>(num_shares_);
-  const auto most = std::max_element(shares_.begin(), end, [](const Share& a, const Share& b) { return a.num_rows < b.num_rows; });
+  const auto most = std::max_element(shares_.begin(), end, [](const Share& a, const Share& b) {
+    return std::pair(a.is_background && a.num_rows > 0, a.num_rows) < std::pair(b.is_background && b.num_rows > 0, b.num_rows);
+  });
   return most == end ? nullptr : &*most;
 }
 
 std::vector<Request*>::iterator TenantScheduler::find_victim_of_largest_share(std::vector<Request*>& running) const {
   if (!is_on()) return running.end();
   const Share& most = *largest_share();
-  const auto end = shares_.begin() + static_cast<std::ptrdiff_t>(num_shares_);
-  if (std::count_if(shares_.begin(), end, [&](const Share& share) { return share.num_rows == most.num_rows; }) > 1) return running.end();
-  return last_of(running, most, [](const Request&) { return true; });
+  const std::span shares(shares_.data(), num_shares_);
+  const auto can_preempt = [](const Request&) { return true; };
+  if (std::ranges::any_of(shares, [&](const Share& share) { return share.num_rows > 0 && yields(most, share); }))
+    return last_of(running, most, true, can_preempt);
+  if (std::ranges::count(shares, most.num_rows, &Share::num_rows) > 1) return running.end();
+  return last_of(running, most, false, can_preempt);
 }
 
 bool TenantScheduler::outranks(const Request& a, const Request& b) const {
@@ -130,10 +140,11 @@ void TenantScheduler::note_preempted(const Request& victim) {
 
 TenantScheduler::Share& TenantScheduler::share_of(const Request& request) {
   for (std::size_t i = 0; i < num_shares_; ++i)
-    if (shares_[i].tenant == request.tags.tenant) return shares_[i];
+    if (is_of(request, shares_[i])) return shares_[i];
   if (num_shares_ == shares_.size()) shares_.emplace_back();
   Share& share = shares_[num_shares_++];
   share.tenant = request.tags.tenant;
+  share.is_background = request.tags.is_background;
   share.num_rows = 0;
   share.wanted = share.tokens_left = 0;
   share.waiting.clear();
@@ -143,7 +154,7 @@ TenantScheduler::Share& TenantScheduler::share_of(const Request& request) {
 
 const TenantScheduler::Share* TenantScheduler::find(const Request& request) const {
   for (std::size_t i = 0; i < num_shares_; ++i)
-    if (shares_[i].tenant == request.tags.tenant) return &shares_[i];
+    if (is_of(request, shares_[i])) return &shares_[i];
   return nullptr;
 }
 

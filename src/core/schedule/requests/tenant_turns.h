@@ -4,13 +4,16 @@
 // could use. Shares are computed at the beginning of each step and of its admissions, so no state is kept between steps. With one tenant,
 // or without the option, no decision changes.
 //
+// The background requests of a tenant (RequestTags::is_background) are a share of their own. All shares of background requests come after
+// all others: they are admitted after them, divide the tokens that the others leave, and give up any row and any block for them.
+//
 // Progress: order the running requests as the policy preempts them, last one first. The first request in this order keeps its row until it
 // ends:
 //   - the policy preempts it only when no other request runs;
 //   - a tenant gives up rows for others only while it has two or more, and never the row of its first request.
 // Each request before it in the batch receives tokens or leaves the batch. The request at the front of the batch receives at least one
 // token in each step, whatever its tenant's share. The first request therefore ends, and another becomes the first. (Under PRIORITY, this
-// holds if arrival times differ.)
+// holds if arrival times differ.) Background requests make progress only while the others leave rows and blocks.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -29,7 +32,7 @@ class TenantScheduler {
   // Called before the running loop. Counts the running and waiting requests, and computes each tenant's tokens in this step.
   void begin_step();
   void end_step() { num_shares_ = 0; }
-  // Returns whether at least two tenants have running or waiting requests.
+  // Returns whether there are at least two shares, that is, two tenants or background requests next to others.
   [[nodiscard]] bool is_on() const { return num_shares_ > 1; }
   [[nodiscard]] std::size_t num_tenants() const { return num_shares_; }
   // Limits the tokens that a request wants to what its tenant has left in this step. Decodes and prefills that cannot be split are not
@@ -47,21 +50,28 @@ class TenantScheduler {
   // Admits no more requests of this request's tenant in this step.
   void end_turn(const Request& request);
 
-  // Returns whether the tenant with the most rows must give up a row for the request: it has at least two rows more than the request's
-  // tenant.
+  // Returns whether the largest share must give up a row for the request: it is of background requests and the request is not, or it has
+  // at least two rows more than the request's share.
   [[nodiscard]] bool may_take_row(const Request& beneficiary) const {
     const Share *most = largest_share(), *own = find(beneficiary);
-    return is_on() && own != nullptr && most->num_rows >= own->num_rows + 2;
+    if (!is_on() || own == nullptr || most->is_background < own->is_background) return false;
+    return yields(*most, *own) || most->num_rows >= own->num_rows + 2;
   }
-  // Returns the request to preempt for `beneficiary`: of the tenant with the most rows, the last request for which can_preempt() returns
-  // true. Returns end() if no such request exists.
+  // Returns whether a background request must give up its row and its blocks for the request.
+  [[nodiscard]] bool may_take_from_background(const Request& beneficiary) const {
+    const Share* own = find(beneficiary);
+    return is_on() && own != nullptr && yields(*largest_share(), *own);
+  }
+  // Returns the request to preempt for `beneficiary`: of the largest share, the last request for which can_preempt() returns true. Returns
+  // end() if no such request exists.
   template <class CanPreempt>
   [[nodiscard]] std::vector<Request*>::iterator find_victim(std::vector<Request*>& running, const Request& beneficiary,
                                                             CanPreempt can_preempt) const {
-    return may_take_row(beneficiary) ? last_of(running, *largest_share(), can_preempt) : running.end();
+    if (!may_take_row(beneficiary)) return running.end();
+    return last_of(running, *largest_share(), may_take_from_background(beneficiary), can_preempt);
   }
-  // Returns the request to preempt when running requests need blocks: the last request of the tenant with the most rows. Returns end() if
-  // several tenants have the most rows, or if that tenant has one row.
+  // Returns the request to preempt when running requests need blocks: the last request of the largest share. Returns end() if several shares
+  // have as many rows, or if that share has one row; a background request next to others is returned in any case.
   [[nodiscard]] std::vector<Request*>::iterator find_victim_of_largest_share(std::vector<Request*>& running) const;
   void note_preempted(const Request& victim);
 
@@ -72,6 +82,7 @@ class TenantScheduler {
  private:
   struct Share {
     std::string_view tenant;
+    bool is_background = false;
     std::uint32_t num_rows = 0;
     std::int64_t wanted = 0;          // tokens that the tenant's requests could run
     std::int64_t tokens_left = 0;     // tokens of the tenant's share that are left in this step
@@ -80,17 +91,25 @@ class TenantScheduler {
   };
   Share& share_of(const Request& request);
   [[nodiscard]] const Share* find(const Request& request) const;
+  // Returns the share with the most rows; one of background requests, if any of these runs.
   [[nodiscard]] const Share* largest_share() const;
+  [[nodiscard]] static bool yields(const Share& share, const Share& beneficiary) {
+    return share.is_background && !beneficiary.is_background && share.num_rows > 0;
+  }
+  [[nodiscard]] static bool is_of(const Request& request, const Share& share) {
+    return request.tags.is_background == share.is_background && request.tags.tenant == share.tenant;
+  }
   // Returns whether the policy preempts `b` before `a`, whichever was admitted later (Policy::find_victim()).
   [[nodiscard]] bool outranks(const Request& a, const Request& b) const;
-  // Returns the tenant's request that the policy preempts first. Never returns the tenant's first request.
+  // Returns the share's request that the policy preempts first. Returns the share's first request only if `may_be_first`.
   template <class CanPreempt>
-  [[nodiscard]] std::vector<Request*>::iterator last_of(std::vector<Request*>& running, const Share& share, CanPreempt can_preempt) const {
+  [[nodiscard]] std::vector<Request*>::iterator last_of(std::vector<Request*>& running, const Share& share, bool may_be_first,
+                                                        CanPreempt can_preempt) const {
     auto first = running.end(), last = running.end();
     for (auto it = running.begin(); it != running.end(); ++it)
-      if ((*it)->tags.tenant == share.tenant && (first == running.end() || outranks(**it, **first))) first = it;
+      if (is_of(**it, share) && (first == running.end() || outranks(**it, **first))) first = it;
     for (auto it = running.begin(); it != running.end(); ++it)
-      if ((*it)->tags.tenant == share.tenant && it != first && can_preempt(**it) && (last == running.end() || !outranks(**it, **last)))
+      if (is_of(**it, share) && (may_be_first || it != first) && can_preempt(**it) && (last == running.end() || !outranks(**it, **last)))
         last = it;
     return last;
   }

@@ -147,6 +147,7 @@ std::string head_json(const AnswerHead& head, std::string_view object) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("id", head.id).field("object", object).field("created", head.created_s).field("model", head.model);
+  if (!head.service_tier.empty()) json.field("service_tier", head.service_tier);
   json.begin_array("choices");
   return out;
 }

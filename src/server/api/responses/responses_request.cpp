@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "server/api/responses/responses_items.h"
+#include "server/request/completion_request.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"
 #include "text/utf8.h"
@@ -119,7 +120,7 @@ std::string Translation::settings() {
       if (tool.is_object() && string_at(tool.get_object(), "type") == "function")
         complete_fields(tool, {{"description", nullptr}, {"parameters", nullptr}, {"strict", nullptr}});
   settings_.emplace("background", false);
-  settings_.emplace("service_tier", "default");
+  settings_.emplace("service_tier", string_at(*body_, "service_tier") == kBackgroundTier ? kBackgroundTier : "default");
   settings_.emplace("store", call_.is_stored);
   const std::string text = json::serialize(settings_);
   return text.substr(1, text.size() - 2);

@@ -54,6 +54,16 @@ TEST_F(OpenAiText, WholeAnswersHaveAllFields) {
       "completion_tokens_details":{"reasoning_tokens":1}},"more":1})"));
 }
 
+TEST_F(OpenAiText, AnswersAndEventsRepeatTheTierOfABackgroundRequest) {
+  AnswerHead flex = head(Api::chat);
+  flex.service_tier = "flex";
+  EXPECT_EQ(json::parse(openai_answer(flex, *tokenizer_, {}, {}, "")).at("service_tier"), "flex");
+  OpenAiWriter writer(flex, *tokenizer_, {});
+  std::string events;
+  writer.begin_choice(events, 0, {});
+  EXPECT_EQ(json::parse(events.substr(events.find('{'))).at("service_tier"), "flex");
+}
+
 TEST_F(OpenAiText, FinishReasonIsToolCallsWhenAllAreComplete) {
   const auto finish = [&](std::optional<FinishReason> reason, bool calls_tools, StopCause cause = {}) {
     const json::value all =

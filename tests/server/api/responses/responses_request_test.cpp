@@ -283,6 +283,8 @@ TEST_F(ResponsesErrors, SettingsOfAnAnswerHaveAllFields) {
   EXPECT_EQ(given.at("store"), false);
   EXPECT_EQ(given.at("top_p"), 0.5);
   EXPECT_EQ(given.at("truncation"), "auto");
+  EXPECT_EQ(json::parse(settings(R"("input":"a","service_tier":"flex")")).at("service_tier"), "flex");
+  EXPECT_EQ(json::parse(settings(R"("input":"a","service_tier":"auto")")).at("service_tier"), "default");
 }
 
 TEST_F(ResponsesErrors, StoredCallsKeepInputAndConversation) {
