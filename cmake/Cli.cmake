@@ -5,7 +5,7 @@ target_link_libraries(quire_main PRIVATE quire_cli)
 add_executable(quire $<TARGET_OBJECTS:quire_main>)
 target_compile_options(quire PRIVATE ${QUIRE_WARNINGS})
 target_link_libraries(quire PRIVATE quire_cli)
-# Its --version names the commit, which may change when none of our files does.
+# `quire --version` prints the commit, which can change although no source file changes.
 add_custom_target(quire_commit BYPRODUCTS "${PROJECT_BINARY_DIR}/generated/commit.cpp" VERBATIM
                   COMMAND ${CMAKE_COMMAND} "-DSOURCE=${PROJECT_SOURCE_DIR}" "-DOUTPUT=${PROJECT_BINARY_DIR}/generated/commit.cpp"
                           -P "${PROJECT_SOURCE_DIR}/cmake/Commit.cmake")

@@ -14,7 +14,7 @@ foreach(library ${libraries})
   target_include_directories(${library} PRIVATE "${PROJECT_SOURCE_DIR}/include")
   target_link_libraries(${library} PRIVATE quire_flags)
 endforeach()
-# --help lists its contents, and the command looks for it next to itself.
+# `quire serve --help` lists the connectors of this library, and quire searches for the library in the folder of the program.
 add_dependencies(quire quire_example_connectors)
 if(QUIRE_BUILD_TESTS)
   add_dependencies(engine_test ${libraries})

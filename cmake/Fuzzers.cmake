@@ -30,7 +30,7 @@ quire_fuzzer(workload lab)
 quire_fuzzer(audio audio)
 quire_fuzzer(form server)
 
-# Plays the core's events in a build without libFuzzer: a short run is a test, --events 1000000000 is the long one.
+# core_stress calls the core with random events, without libFuzzer. The test runs 200,000 events; --events 1000000000 runs longer.
 if(QUIRE_BUILD_TESTS)
   add_executable(core_stress tests/fuzz/core_stress.cpp)
   target_compile_options(core_stress PRIVATE ${QUIRE_WARNINGS})

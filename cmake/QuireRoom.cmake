@@ -63,7 +63,8 @@ function(quire_room name folder)
   endif()
   if(QUIRE_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    # A unity build compiles all sources of a room together, but only as many tests as keep file-local names apart and both cores busy.
+    # A unity build compiles all sources of a room as one file. Tests are compiled 12 files at a time: file-local names then do not collide,
+    # and two cores have work.
     set_target_properties(${name}_test PROPERTIES UNITY_BUILD_BATCH_SIZE 12)
     target_compile_options(${name}_test PRIVATE ${QUIRE_WARNINGS} "${QUIRE_PCH_FLAGS}")
     if(NOT ROOM_TESTS_COMPUTE AND NOT QUIRE_SANITIZE)

@@ -22,7 +22,8 @@ if(QUIRE_BUILD_TESTS)
   target_link_libraries(mask_test PRIVATE quire_text quire_format quire_grammar Boost::json GTest::gtest_main)
   gtest_discover_tests(mask_test TEST_FILTER -*MaskedCalls* DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 1500 LABELS text WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-  # One process for all of these: otherwise each would load the vocabularies again, which takes longer than the tests.
+  # All tests of MaskedCalls run in one process. In separate processes, each test would load the vocabularies again, which takes longer than
+  # the tests.
   add_test(NAME MaskedCalls COMMAND mask_test --gtest_filter=*MaskedCalls* WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(MaskedCalls PROPERTIES TIMEOUT 1500 LABELS text)
 endif()

@@ -76,7 +76,7 @@ def check_architecture(text, rooms):
 
 
 def public_folders(repo):
-    """Returns {folder under include/: folders there that its headers include besides itself}."""
+    """Returns a dict: folder under include/ -> the other folders under include/ that the headers of this folder include."""
     graph = {}
     for path in repo.glob("include/**/*.h"):
         folder = path.relative_to(repo / "include").parent.as_posix()

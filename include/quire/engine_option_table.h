@@ -43,8 +43,8 @@ inline constexpr auto kCacheOptions = std::to_array<Option<CacheOptions>>({
              "(default off)"}},
     {member<&CacheOptions::slru_share>, {.flag = "--kv-slru", .group = OptionGroup::kv_cache, .kind = OptionKind::share, .type = "SHARE",
      .range = OptionRange{0, 1},
-     .help = "Segmented LRU: evict blocks that a later request reused after all others, up to this share of the KV cache: 0.2, ... Prompts "
-             "that are read once then evict no conversation (docs/eviction.md; default 0: LRU)"}},
+     .help = "Segmented LRU: protect blocks that a later request found in the cache. Protected blocks, at most this share of the KV cache, "
+             "are evicted after all other blocks: 0.2, ... (docs/eviction.md; default 0: LRU)"}},
     {member<&CacheOptions::count_common_prefix>, {.flag = "--count-common-prefix", .group = OptionGroup::kv_cache, .can_be_negated = true,
      .help = "Count in each step the leading blocks that all running requests share, for /metrics and --trace. Each step then scans all "
              "blocks of one request (default off)"}},
@@ -157,7 +157,7 @@ inline constexpr auto kEngineOptions = std::to_array<Option<EngineOptions>>({
     {member<&EngineOptions::max_num_queued_reqs>, {.flag = "--max-num-queued-reqs", .group = OptionGroup::scheduling,
      .help = "Maximum number of open requests, running or waiting; further requests get status 503, as in vLLM. 0: no limit"}},
     {member<&EngineOptions::max_num_queued_tokens>, {.flag = "--max-num-queued-tokens", .group = OptionGroup::scheduling,
-     .help = "Maximum number of prompt tokens of requests without a first token; while it is reached, new requests get status 503, as in "
+     .help = "Maximum number of prompt tokens of requests that have no first token yet. At this number, new requests get status 503, as in "
              "vLLM. 0: no limit"}},
     {member<&EngineOptions::max_ttft_ms>, {.flag = "--max-ttft", .group = OptionGroup::scheduling, .type = "MS",
      .range = OptionRange{0, 3'600'000},
@@ -213,8 +213,8 @@ inline constexpr auto kKvDiskOptions = std::to_array<Option<KvDiskOptions>>({
              "also with sliding windows. One model and one process per folder; docs/tiers.md"}},
     {member<&KvDiskOptions::budget_bytes>, {.flag = "--kv-disk-budget", .group = OptionGroup::tiers, .kind = OptionKind::bytes,
      .needs = "--kv-disk",
-     .help = "Maximum size of the folder, reserved at start if the file system supports it (default auto: a quarter of the free space, "
-             "at most 64GiB)"}},
+     .help = "Maximum size of the folder, reserved at start if the file system supports it (default auto: a quarter of the free space "
+             "including the folder's present files, at most 64GiB)"}},
     {member<&KvDiskOptions::eviction_policy>, {.flag = "--kv-disk-policy", .group = OptionGroup::tiers, .needs = "--kv-disk",
      .help = "Eviction policy of --kv-disk: lru, arc (as in vLLM), arc_paper (ARC as published), s3fifo, or a policy of a "
              "--kv-connector-library"}},
@@ -236,8 +236,8 @@ inline constexpr auto kKvRemoteOptions = std::to_array<Option<KvRemoteOptions>>(
      .help = "File with CA certificates (PEM) that verify a rediss:// store (default: the certificates of the system)"}},
     {member<&KvRemoteOptions::budget_bytes>, {.flag = "--kv-remote-budget", .group = OptionGroup::tiers, .kind = OptionKind::bytes,
      .needs = "--kv-remote",
-     .help = "Maximum size of the blocks that this server stores there, and of the blocks of other servers that it tracks (default "
-             "auto: 16GiB)"}},
+     .help = "Maximum size of the blocks that this server stores in --kv-remote, and of the blocks of other servers that it tracks "
+             "(default auto: 16GiB)"}},
     {member<&KvRemoteOptions::ttl_s>, {.flag = "--kv-remote-ttl", .group = OptionGroup::tiers, .needs = "--kv-remote",
      .help = "Seconds after which the store deletes a block that no server has stored or loaded again"}},
 });

@@ -68,8 +68,8 @@ inline constexpr auto kServerOptions = std::to_array<Option<ServerOptions>>({
      .help = "Accept encoder outputs (image embeddings) computed elsewhere in place of images (default off)"}},
     {member<&ServerOptions::allowed_media_domains>, {.flag = "--allowed-media-domains", .group = OptionGroup::multimodal, .type = "HOST",
      .separated_by_commas = true,
-     .help = "Hosts from which image URLs in requests are fetched, separated by commas. An address in a private network must be listed "
-             "itself (default: nothing is fetched)"}},
+     .help = "Hosts from which image URLs in requests are fetched, separated by commas. A listed host name may only lead to public "
+             "addresses; list a private address itself to allow it (default: nothing is fetched)"}},
     {member<&ServerOptions::max_media_bytes>, {.flag = "--max-media-bytes", .group = OptionGroup::multimodal,
      .range = OptionRange{1024, 1U << 28U}, .help = "Maximum size of all images fetched for one request, in bytes"}},
     {member<&ServerOptions::media_timeout_ms>, {.flag = "--media-timeout-ms", .group = OptionGroup::multimodal,

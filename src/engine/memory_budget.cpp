@@ -74,7 +74,9 @@ Result<void> check_memory(const std::vector<MemoryShare>& shares, std::uint64_t 
   const std::string memory = fmt::format("this machine or its control group has {} of memory", format_bytes(total_bytes));
   if (largest == nullptr || fixed >= total_bytes)
     return fail(ErrorCode::invalid_argument, largest == nullptr ? "model" : largest->option,
-                fmt::format("{}, but the server needs {} ({})", memory, format_bytes(sum), others),
+                fmt::format("{}, but the server needs {} ({}{}{})", memory, format_bytes(sum),
+                            largest == nullptr ? "" : fmt::format("{} {}", largest->name, format_bytes(largest->bytes)),
+                            largest == nullptr || others.empty() ? "" : ", ", others),
                 "serve a smaller model, or give the process more memory");
   return fail(ErrorCode::invalid_argument, largest->option,
               fmt::format("{} does not fit: {}{}{}", format_bytes(largest->bytes), memory,

@@ -90,7 +90,7 @@ std::string default_served_name(const std::string& path, const ModelInfo& model)
   return name.empty() ? model.name : name;
 }
 
-// Returns the size of the weights in memory. Of experts that are read on demand, only the part that is kept in memory counts.
+// Returns the size of the weights in memory. If experts are read on demand, counts only the memory for experts (expert_bytes).
 std::uint64_t resident_bytes(const WeightsOptions& weights, const ModelInfo& model) {
   if (weights.expert_bytes == 0) return model.weight_bytes;
   return model.weight_bytes - model.expert_bytes + std::min(weights.expert_bytes, model.expert_bytes);

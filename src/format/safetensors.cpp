@@ -1,6 +1,6 @@
-// Parses safetensors in the order of the file: length of the header (u64), the header (JSON), the data. Called once per model, on the
-// thread that opens it. Header and index are not trusted: sizes, offsets and overlaps are checked, and file names may not leave the folder.
-// The parser is fuzzed (tests/fuzz).
+// Parses a safetensors file in the order of its bytes: length of the header (u64), header (JSON), data. Called for each file of a model or
+// adapter, on the thread that opens the file. The header and the index are not trusted: sizes, offsets and overlaps are checked, and file
+// names may not leave the folder. The parser is fuzzed (tests/fuzz).
 #include "format/safetensors.h"
 
 #include <fmt/format.h>

@@ -13,6 +13,8 @@ namespace {
 
 using TokenType = TokenizerSpec::TokenType;
 
+constexpr const char* kConvertAgain = "convert the model again";
+
 int hex_digit(char digit) {
   if (digit >= '0' && digit <= '9') return digit - '0';
   if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
@@ -49,37 +51,42 @@ Result<void> check_ids(const TokenizerSpec& spec) {
       {{"bos", spec.bos}, {"eos", spec.eos}, {"unk", spec.unk}, {"pad", spec.pad}}};
   for (const auto& [name, id] : named)
     if (id && bad(*id))
-      return fail(ErrorCode::corrupt, std::string("tokenizer ") + name + " id", std::to_string(*id) + " is not in the vocabulary");
+      return fail(ErrorCode::corrupt, std::string("tokenizer ") + name + " id", std::to_string(*id) + " is not in the vocabulary",
+                  kConvertAgain);
   for (const auto* ids : {&spec.before, &spec.after})
     if (const auto found = std::ranges::find_if(*ids, bad); found != ids->end())
-      return fail(ErrorCode::corrupt, "tokenizer ids around a text", std::to_string(*found) + " is not in the vocabulary");
+      return fail(ErrorCode::corrupt, "tokenizer ids before or after a text", std::to_string(*found) + " is not in the vocabulary",
+                  kConvertAgain);
   for (const TokenId id : spec.eog)
-    if (bad(id)) return fail(ErrorCode::corrupt, "tokenizer end-of-generation ids", std::to_string(id) + " is not in the vocabulary");
+    if (bad(id))
+      return fail(ErrorCode::corrupt, "tokenizer end-of-generation ids", std::to_string(id) + " is not in the vocabulary", kConvertAgain);
   return {};
 }
 
 Result<void> check_lists(const TokenizerSpec& spec) {
   const std::size_t count = spec.tokens.size();
-  if (count == 0) return fail(ErrorCode::corrupt, "tokenizer tokens", "the vocabulary is empty");
+  if (count == 0) return fail(ErrorCode::corrupt, "tokenizer tokens", "the vocabulary is empty", kConvertAgain);
   if (count > static_cast<std::size_t>(std::numeric_limits<TokenId>::max()))
-    return fail(ErrorCode::corrupt, "tokenizer tokens", std::to_string(count) + " tokens are too many for token ids");
+    return fail(ErrorCode::corrupt, "tokenizer tokens",
+                "the vocabulary has " + std::to_string(count) + " tokens, more than there are token ids", kConvertAgain);
   if (!spec.types.empty() && spec.types.size() != count) {
     return fail(ErrorCode::corrupt, "tokenizer token types",
-                std::to_string(spec.types.size()) + " types for " + std::to_string(count) + " tokens");
+                "there are " + std::to_string(spec.types.size()) + " types, but " + std::to_string(count) + " tokens", kConvertAgain);
   }
   if (!spec.scores.empty() && spec.scores.size() != count) {
     return fail(ErrorCode::corrupt, "tokenizer scores",
-                std::to_string(spec.scores.size()) + " scores for " + std::to_string(count) + " tokens");
+                "there are " + std::to_string(spec.scores.size()) + " scores, but " + std::to_string(count) + " tokens", kConvertAgain);
   }
   // A NaN score would make the order of tokens undefined.
   const auto unordered = std::ranges::find_if(spec.scores, [](float score) { return std::isnan(score); });
   if (unordered != spec.scores.end()) {
     return fail(ErrorCode::corrupt, "tokenizer scores",
-                "the score of token " + std::to_string(unordered - spec.scores.begin()) + " is not a number");
+                "the score of token " + std::to_string(unordered - spec.scores.begin()) + " is not a number", kConvertAgain);
   }
   std::size_t num_bytes = 0;
   for (const std::string& token : spec.tokens) num_bytes += token.size();
-  if (num_bytes > std::numeric_limits<std::uint32_t>::max()) return fail(ErrorCode::corrupt, "tokenizer tokens", "more than 4 GiB of text");
+  if (num_bytes > std::numeric_limits<std::uint32_t>::max())
+    return fail(ErrorCode::corrupt, "tokenizer tokens", "the texts of all tokens have more than 4 GiB", kConvertAgain);
   return {};
 }
 

@@ -74,8 +74,8 @@ TEST(MemoryBudget, SaysWhichValueFits) {
        "3.00 GiB, swap 2.00 GiB; use at most 1 B, or give the process more memory"},
       {{weights, cache, swap},
        5 * kOneGiB,
-       "num_blocks: this machine or its control group has 5.00 GiB of memory, but the server needs 7.00 GiB (weights 3.00 GiB, swap 2.00 "
-       "GiB); serve a smaller model, or give the process more memory"},
+       "num_blocks: this machine or its control group has 5.00 GiB of memory, but the server needs 7.00 GiB (KV cache 2.00 GiB, "
+       "weights 3.00 GiB, swap 2.00 GiB); serve a smaller model, or give the process more memory"},
       {{weights, none},
        kOneGiB,
        "model: this machine or its control group has 1.00 GiB of memory, but the server needs 3.00 GiB (weights 3.00 GiB); serve a smaller "

@@ -35,10 +35,10 @@ TEST(Vocabulary, RefusesListsThatDoNotFitItsTokens) {
   expect_refused(spec, "tokenizer tokens", "the vocabulary is empty");
   spec = three_tokens();
   spec.types.pop_back();
-  expect_refused(spec, "tokenizer token types", "2 types for 3 tokens");
+  expect_refused(spec, "tokenizer token types", "there are 2 types, but 3 tokens");
   spec = three_tokens();
   spec.scores.push_back(0.0F);
-  expect_refused(spec, "tokenizer scores", "4 scores for 3 tokens");
+  expect_refused(spec, "tokenizer scores", "there are 4 scores, but 3 tokens");
   spec = three_tokens();
   spec.scores[2] = std::numeric_limits<float>::quiet_NaN();
   expect_refused(spec, "tokenizer scores", "the score of token 2 is not a number");
@@ -67,10 +67,10 @@ TEST(Vocabulary, RefusesIdsOutsideItself) {
     expect_refused(spec, "tokenizer pad id", message);
     spec = three_tokens();
     spec.before = {0, id};
-    expect_refused(spec, "tokenizer ids around a text", message);
+    expect_refused(spec, "tokenizer ids before or after a text", message);
     spec = three_tokens();
     spec.after = {2, id};
-    expect_refused(spec, "tokenizer ids around a text", message);
+    expect_refused(spec, "tokenizer ids before or after a text", message);
     spec = three_tokens();
     spec.eog = {0, id};
     expect_refused(spec, "tokenizer end-of-generation ids", message);

@@ -80,7 +80,8 @@ def _without_bits(player, what: str, answer):
 
 
 class Recorder:
-    """Observes a Player with one side, and records its answers."""
+    """Observer of a Player that runs a single scheduler. Records for each call the answer, the calls that the scheduler made (to its connector,
+    grammar and publisher), and a digest of the state."""
 
     def __init__(self):
         self.answers = []

@@ -9,7 +9,8 @@ def flags_of(command):
 
 
 def bash_values(command):
-    """Returns the lines of a case over the word before the cursor, which complete the values that a flag accepts."""
+    """Returns lines for a bash `case` statement on the word before the cursor: one line per flag that takes a value, which sets the completions of
+    that value."""
     lines = []
     for option in command.options:
         if not option.value:

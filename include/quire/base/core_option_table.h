@@ -80,10 +80,12 @@ inline constexpr auto kPressureOptions = std::to_array<Option<PressureOptions>>(
              "(default 0)"}},
     {member<&PressureOptions::pressure_high>, {.flag = "--kv-pressure-high", .field = "pressure_high", .group = OptionGroup::kv_cache,
      .kind = OptionKind::share, .type = "SHARE",
-     .help = "Admit no requests while requests use more than this share of the KV cache blocks: 0.95, ... (default 0: off)"}},
+     .help = "Stop admitting requests when requests hold more than this share of the KV cache blocks, until they hold less than "
+             "--kv-pressure-low: 0.95, ... (default 0: off)"}},
     {member<&PressureOptions::pressure_low>, {.flag = "--kv-pressure-low", .field = "pressure_low", .group = OptionGroup::kv_cache,
      .kind = OptionKind::share, .type = "SHARE", .needs = "--kv-pressure-high",
-     .help = "Admit requests again when they use less than this share of the KV cache blocks (default 0.8)"}},
+     .help = "After --kv-pressure-high was exceeded, admit requests again when requests hold less than this share of the KV cache blocks "
+             "(default 0.8)"}},
     {member<&PressureOptions::pressure_preempts>, {.flag = "--kv-pressure-preempt", .field = "pressure_preempts",
      .group = OptionGroup::kv_cache, .needs = "--kv-pressure-high",
      .help = "Above --kv-pressure-high, also preempt the most recently admitted requests until usage is at most that share. One request "
@@ -105,7 +107,8 @@ inline constexpr auto kPrefixCacheOptions = std::to_array<Option<PrefixCacheOpti
      .help = "Reuse the most recently freed block first, instead of the least recently used block"}},
     {member<&PrefixCacheOptions::slru_share>, {.flag = "--kv-slru", .field = "slru_share", .kind = OptionKind::share,
      .core_range = OptionRange{0, 1},
-     .help = "Segmented LRU: blocks that a later request reused are evicted after all others, up to this share of the blocks; 0: LRU"}},
+     .help = "Segmented LRU: protects blocks that a later request found in the cache. Protected blocks, at most this share of all blocks, "
+             "are evicted after all other blocks; 0: LRU"}},
 });
 
 inline constexpr auto kSpeculationOptions = std::to_array<Option<SpeculationOptions>>({

@@ -37,8 +37,8 @@ struct Error {
 };
 
 template <class T>
-// A value or an Error. An expected failure is a value, never an exception. A broken invariant is not an Error: QUIRE_CHECK stops the
-// program.
+// The result of a function that can fail: a value, or an Error. Expected failures are returned as an Error and never thrown. A broken
+// invariant is not returned: QUIRE_CHECK stops the program.
 using Result = std::expected<T, Error>;
 
 // Returns an Error that converts to any Result.

@@ -52,11 +52,11 @@ struct QUIRE_API SamplingParams {
   // the engine's seed and the request's id.
   std::optional<std::uint64_t> seed;
   std::optional<std::uint32_t> logprobs;  // number of alternatives to the sampled token, at most 20
-  // Number of alternatives to each token of the prompt except the first. Such a request does not use hits of the prefix cache: its whole
+  // Number of alternatives to each prompt token except the first. A request with this field reads nothing from the prefix cache: its whole
   // prompt is computed.
   std::optional<std::uint32_t> prompt_logprobs;
-  // Reports the MoE experts that compute each token (RequestOutput::prompt_experts, routed_experts). Such a request does not use hits of
-  // the prefix cache, either.
+  // Reports the MoE experts that compute each token (RequestOutput::prompt_experts, routed_experts). A request with this field reads
+  // nothing from the prefix cache.
   bool routed_experts = false;
   // Values that are added to the logits of tokens before temperature and filters.
   std::vector<std::pair<TokenId, float>> logit_bias;

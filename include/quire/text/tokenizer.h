@@ -52,7 +52,7 @@ class QUIRE_API Tokenizer {
   // Returns the id of the token with this text ("<|im_end|>", " the"); nullopt: no token has the text.
   [[nodiscard]] virtual std::optional<TokenId> find(std::string_view token_text) const = 0;
 
-  // Returns whether the token is a control token or the unknown token. Such a token is not part of the answer's text.
+  // Returns whether the token is a control token or the unknown token; these tokens are not part of an answer's text.
   [[nodiscard]] virtual bool is_special(TokenId token) const = 0;
 
   [[nodiscard]] virtual std::uint32_t vocab_size() const = 0;

@@ -28,8 +28,10 @@ class PinList {
 
   // Adds a pin. Its job must not have another one.
   void add(Pin pin);
-  // Each removes and returns one pin, or returns nullopt if no such pin exists. take(): the pin of the job. take_oldest(): the pin that
-  // expires first; among equal ones the first added. take_expired(): the first added pin that has expired.
+  // Remove and return one pin; nullopt: no such pin exists.
+  // - take(): the pin of the job.
+  // - take_oldest(): the pin that expires first; of several such pins, the pin that was added first.
+  // - take_expired(): of the pins that have expired, the pin that was added first.
   std::optional<Pin> take(const Job& job);
   std::optional<Pin> take_oldest();
   std::optional<Pin> take_expired(double now);

@@ -35,8 +35,8 @@ enum class CompositeChoice : std::uint8_t {
   stacked
 };
 
-// Called on the core's thread. It holds no blocks and moves no data. finished() removes its records of a request, completed() its record of
-// a transfer.
+// Called on the core's thread. The connector holds no blocks and moves no data. finished() removes the records of a request; completed()
+// removes the record of a transfer.
 class CompositeConnector final : public Connector {
  public:
   explicit CompositeConnector(std::vector<CompositeMember> members, CompositeChoice choice = CompositeChoice::first)
@@ -45,7 +45,7 @@ class CompositeConnector final : public Connector {
   }
 
   void bind(const Core& core) override;
-  // Return whether all members support it.
+  // Return whether all members support several cache groups, and whether all support states.
   [[nodiscard]] bool supports_groups() const override;
   [[nodiscard]] bool supports_states() const override;
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
@@ -62,7 +62,7 @@ class CompositeConnector final : public Connector {
   void step_output() override;
   bool reset() override;
 
-  // Stops the program if it refers to an unknown member, or to one member twice for the same request.
+  // Stops the program if a record refers to an unknown member, or if the records of a request refer to the same member twice.
   void check_invariants() const;
   // Returns the number of records of requests and transfers; 0 when all have ended.
   [[nodiscard]] std::size_t num_tracked() const { return chosen_.size() + owners_.size() + parts_.size(); }

@@ -37,7 +37,8 @@ Result<GroupWindows> GroupWindows::create(const CoreConfig& config) {
                 "must be on with several cache groups: a load could overwrite blocks found in the prefix cache", "turn it on");
   // With such windows nothing would be loaded, and a request would wait for its load forever.
   if (std::ranges::all_of(result.windows_, [](std::uint32_t window) { return window == 1; }))
-    return refuse("sliding windows of one token leave nothing to load");
+    return fail(ErrorCode::unsupported, "kv.groups", "all sliding windows have one token, so no block can be loaded",
+                "serve this model without a connector");
   return result;
 }
 

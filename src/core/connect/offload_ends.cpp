@@ -69,8 +69,8 @@ void OffloadConnector::end_load(const PendingTransfer& load, const TransferCompl
   forget_if_done(load.request);
 }
 
-// Drops the keys of bad blocks. A key is bad if one of its blocks is; its blocks are then stored again. The blocks before a bad one remain
-// valid only if the group keeps all blocks.
+// Drops the keys of blocks with invalid content. A key is dropped if any of its blocks is invalid; the blocks of the key are then stored
+// again. Blocks before an invalid block stay valid only if the group keeps all blocks.
 void OffloadConnector::drop_invalid(const PendingTransfer& load, std::span<const BlockId> bad_blocks, TrackedRequest& tracked) {
   const auto is_bad = [&](BlockId block) { return bad_blocks.empty() || std::ranges::find(bad_blocks, block) != bad_blocks.end(); };
   QUIRE_CHECK(!load.places.empty() && !load.keys.empty(), "a load has blocks and keys");

@@ -6,11 +6,12 @@
 
 namespace quire {
 
-// Tiers implement it with their transports. The numbers contain a generation, so that a load of the earlier content of a place is refused.
+// Implemented by tiers, with their transports. The number of a slot contains a generation, so that a load with an earlier number of the
+// slot is refused.
 class TierSlots {
  public:
   virtual ~TierSlots() = default;
-  // Assigns the place to this block and returns the new number of the place for Transfer::places. Earlier numbers of the place become
+  // Assigns the slot `place` to this block and returns the new number of the slot for Transfer::places. Earlier numbers of the slot become
   // invalid. Called on the connector's thread, during a step.
   virtual std::uint64_t assign(std::uint64_t place, const OffloadKey& key) = 0;
   // Called when the block was evicted because another block needs its slot.

@@ -38,8 +38,8 @@ enum class EncoderCacheMode : std::uint8_t {
   encoder_decoder,  // outputs live for one step and are not reused (cross-attention stores their keys and values)
 };
 
-// EncoderScheduler calls it on the core's thread. The cache contains no embeddings: the worker stores them and receives the identifiers
-// that it may free. Queries have side effects, so callers must make the same queries as vLLM, in the same order.
+// Called by EncoderScheduler on the core's thread. The cache contains no embeddings: the worker stores the embeddings, and receives the
+// identifiers of outputs that it may free. Queries have side effects, so callers must make the same queries as vLLM, in the same order.
 class EncoderCache {
  public:
   EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds, const DecisionRules& rules = {});

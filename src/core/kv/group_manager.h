@@ -88,8 +88,8 @@ class GroupManager {
 
   // Returns how many blocks of the first num_tokens tokens are held by this sequence only.
   [[nodiscard]] std::uint32_t num_exclusive(const GroupBlockList& list, std::int64_t num_tokens) const;
-  // Releases the blocks that num_exclusive() counts, and every block after the first num_tokens tokens, in the order of free(). Null blocks
-  // replace the former in the list, and `taken` gets their indices.
+  // Releases every block after the first num_tokens tokens, and the blocks that num_exclusive() counts, in the order of free(). In the
+  // list, null blocks replace the blocks that num_exclusive() counts; `taken` receives the indices of these blocks.
   void swap_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<SwappedOutBlock>& taken);
   // swap_in() allocates a new block for a block in `taken`. restore_hashes() gives it the hash of the old block.
   void swap_in(GroupBlockList& list, SwappedOutBlock& taken);

@@ -63,8 +63,8 @@ class KvCoordinator {
   }
 
  private:
-  // Groups of layers with equal specs. A search finds a block only if all of these groups have it, so one search fills the lists of all of
-  // them.
+  // Cache groups with equal specs. A search finds a block of the prefix only if every group of the bucket has cached it, so one search
+  // fills the hits of all groups of the bucket (hits_).
   struct Bucket {
     std::vector<std::uint32_t> groups;
     bool is_full = false;

@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// The ledger calls it on the core's thread. evict() decides the list of each incoming key, as the paper does before it makes room; the
+// Called by the ledger on the core's thread. evict() decides the list of each incoming key, as the paper does before it makes room. The
 // ledger inserts the keys afterwards.
 class ArcPaperPolicy final : public EvictionPolicy {
  public:

@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// The ledger calls it on the core's thread. Slots are in two orders with shared links, so moving a slot allocates nothing.
+// Called by the ledger on the core's thread. Slots are in two orders with shared links, so moving a slot allocates nothing.
 class ArcPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.

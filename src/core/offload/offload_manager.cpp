@@ -6,7 +6,8 @@
 namespace quire {
 
 Result<std::unique_ptr<OffloadManager>> OffloadManager::create(const OffloadOptions& options) {
-  if (options.restores) return fail(ErrorCode::unsupported, "restores", "OffloadManager does not support it", "turn it off");
+  if (options.restores)
+    return fail(ErrorCode::unsupported, "restores", "OffloadManager does not support restored blocks", "set restores to false");
   auto ledger = OffloadLedger::create(options);
   if (!ledger) return std::unexpected(std::move(ledger.error()));
   return std::unique_ptr<OffloadManager>(new OffloadManager(*std::move(ledger)));

@@ -6,13 +6,15 @@
 namespace quire {
 namespace {
 
-// What is assumed before the first step: 8,000 tokens, wrong by a factor of 4.5 in a third of all cases.
+// Estimate of D before the first step, and the standard deviation of log D: in two thirds of all cases, D differs from the estimate by a
+// factor of at most 4.5.
 constexpr double kFirstTokens = 8000.0, kFirstDeviation = 1.5;
 constexpr double kLeastTokens = 64.0, kMostTokens = 1U << 20U;
-// Of one step: the deviation of its time, and how much u and D change until the next one. All are relative.
+// Relative standard deviations: of the measured time of a step, and of the change of u and of D from one step to the next.
 constexpr double kNoise = 0.1, kChangeOfU = 0.05, kChangeOfD = 0.002;
 constexpr double kMostSurprise = 1.0;  // in log time: a step that was stopped counts no more than this
-// D is known well if its deviation is less than this. A reported one stays until it changes by a quarter.
+// D is reported if the standard deviation of log D is below kKnownDeviation. A new value is reported only if D has changed by a factor of
+// kLeastChange.
 constexpr double kKnownDeviation = 0.5, kLeastChange = 1.25;
 
 double square(double value) {

@@ -162,7 +162,8 @@ class ArrayEvents {
   KvHashForm form_;
 };
 
-// Writes structs as maps, in the order of their fields. A field that has its default value is omitted, if it has a default.
+// Writes structs as maps, in the order of their fields. As in vLLM, a field with a declared default is omitted while it has this default
+// (extra_keys, kv_cache_spec_kind). A field without a declared default is always written, as nil if it is null (lora_id).
 class MapEvents {
  public:
   MapEvents(Packer& out, const KvEventEncoding& encoding) : out_(out), encoding_(encoding) {}

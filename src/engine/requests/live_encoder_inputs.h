@@ -1,6 +1,7 @@
 #pragma once
-// The encoder inputs of open requests, or the encoder outputs for them, in which the worker looks up inputs. An entry exists from the step
-// that takes a request until no plan refers to the request any more, because a preempted request is computed again.
+// Holds the images or the audio of open requests, for the worker, which finds them by request id (RequestInputs; an encoded image contains
+// its embeddings). An entry exists from the step in which the engine takes a request until no plan refers to the request any more. A
+// preempted request is computed again and then needs its inputs again.
 #include <memory>
 #include <mutex>
 #include <unordered_map>

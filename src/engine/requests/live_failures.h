@@ -22,7 +22,8 @@ class LiveFailures {
   // anyway, and a non-finite output of theirs is no fault of the model.
   void end_failed(const WorkerResult& result);
   void end_refused(std::vector<Grammars::Failure> failures);
-  // Ends a request that the core has ended because its blocks were not loaded (KvLoadFailurePolicy::fail).
+  // Reports to the client that its request has failed: the core has ended the request because blocks were not loaded
+  // (KvLoadFailurePolicy::fail). Also ends the other requests of its beam search, or its siblings.
   void end_failed_load(RequestId id);
 
  private:

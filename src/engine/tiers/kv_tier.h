@@ -35,8 +35,8 @@ class KvTier {
   // the events have no tokens and no parents. Called on the engine thread between two steps. Appends nothing if CoreConfig::report has
   // events off.
   virtual void take_events(const TierBlockFormat& /*format*/, std::vector<KvEvent>& /*out*/) {}
-  // Returns the role of a tier that sends blocks to other servers or loads blocks from them (peer_tier.h). Such a tier must ignore requests
-  // without kv_transfer_params.
+  // Returns the role of a tier that exchanges blocks with other servers (peer_tier.h). If the role is not none, the tier must ignore
+  // requests without kv_transfer_params.
   [[nodiscard]] virtual KvRole role() const { return KvRole::none; }
   // Returns an error that names `kv_transfer_params.*` if requests with these parameters are not allowed. Called on any thread.
   [[nodiscard]] virtual Result<void> check(const KvTransferParams& /*params*/) const { return {}; }

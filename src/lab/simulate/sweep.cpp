@@ -133,8 +133,11 @@ Result<std::vector<SweepPoint>> sweep_points(const SimulationOptions& base, std:
   std::vector<SweepPoint> points{{.values = {}, .options = base}};
   for (const SweepAxis& axis : axes) {
     const AxisKind* const kind = axis_kind(axis.name);
-    if (kind == nullptr || axis.values.empty())
-      return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' cannot be swept", axis.name), sweep_axis_names());
+    if (kind == nullptr)
+      return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' cannot be swept", axis.name), "use one of " + sweep_axis_names());
+    if (axis.values.empty())
+      return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' has no values", axis.name),
+                  fmt::format("write {}=VALUE,VALUE", axis.name));
     if (points.size() * axis.values.size() > kMostPoints)
       return fail(ErrorCode::invalid_argument, "sweep", fmt::format("has more than {} points", kMostPoints), "use fewer values");
     std::vector<SweepPoint> longer;

@@ -37,7 +37,7 @@ class GzipSource final : public ByteSource {
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path) {
   struct stat info{};
   gzFile file = stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode) ? gzopen(path.c_str(), "rb") : nullptr;
-  if (file == nullptr) return fail(ErrorCode::not_found, path, "cannot be read", "use a file that exists");
+  if (file == nullptr) return fail(ErrorCode::not_found, path, "cannot be opened", "use a file that exists and that you can read");
   gzbuffer(file, 1U << 18U);
   return std::make_unique<GzipSource>(file, path);
 }

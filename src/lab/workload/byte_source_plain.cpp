@@ -26,7 +26,7 @@ class PlainSource final : public ByteSource {
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::array<char, 2> magic{};
-  if (!file) return fail(ErrorCode::not_found, path, "cannot be read", "use a file that exists");
+  if (!file) return fail(ErrorCode::not_found, path, "cannot be opened", "use a file that exists and that you can read");
   file.read(magic.data(), magic.size());
   if (file.gcount() == 2 && magic[0] == '\x1f' && magic[1] == '\x8b')
     return fail(ErrorCode::unsupported, path, "is a gzip file, and this build has no zlib",

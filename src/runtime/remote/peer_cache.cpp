@@ -269,8 +269,8 @@ void PeerCache::count_answer(const std::shared_ptr<Lookup>& question) {
   if (--question->num_left == 0) finish(question);
 }
 
-// Ends the question. Of the peers that hold a block, the block is loaded from the one that holds most of the question's blocks, because a
-// request needs its blocks together.
+// Ends the lookup. If several peers hold a block, the block is loaded from the peer that holds most blocks of the lookup, because a request
+// needs its blocks together.
 void PeerCache::finish(const std::shared_ptr<Lookup>& question) {
   if (std::exchange(question->is_over, true)) return;
   std::erase(open_, question);

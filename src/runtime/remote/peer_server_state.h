@@ -20,7 +20,8 @@ struct PeerServer::Lease {
   std::uint32_t num_kept = 0;
   bool is_over = false;
   std::mutex copying;  // held while a block is copied; locked before `mutex_` of the server
-  // Whether some block was sent or the consumer is done; decides the outcome of the jobs.
+  // True after a block was sent, or after the consumer has reported that it needs no more blocks. The jobs of keep() then end with
+  // TierOutcome::done, otherwise with cancelled.
   bool was_served = false;
 };
 

@@ -106,8 +106,8 @@ class RemoteConnectionPool {
   std::thread thread_;
 };
 
-// Returns the Redis Cluster slot of a key, below 16,384: the CRC-16 (XMODEM) of the key, or of the part of the key between its first
-// braces.
+// Returns the Redis Cluster slot of a key: its CRC-16 (XMODEM) modulo 16,384. If the key has a hash tag (at least one byte between the
+// first '{' and the next '}'), only the tag is hashed.
 std::uint16_t cluster_slot_of(std::string_view key);
 
 }  // namespace quire

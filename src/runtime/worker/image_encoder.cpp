@@ -59,7 +59,8 @@ std::shared_ptr<const PromptImages> ImageEncoder::take(std::span<const PromptIma
     if (const std::uint32_t side = vision_.config().grid_side(); side > 0) taken->grids.push_back(grid_of(picture, side));
     std::weak_ptr<EncodedImage>& known = images_by_identifier_[picture.identifier];
     std::shared_ptr<EncodedImage> shared = known.lock();
-    // A client may reuse an identifier for an image of another size. Such an image is not shared, so that other requests are not affected.
+    // A client may reuse an identifier for an image of another size. The two images are not shared, so that other requests are not
+    // affected.
     if (shared == nullptr || !is_same(*shared, picture)) {
       shared = image_of(picture);
       known = shared;
@@ -102,7 +103,7 @@ VisionTile ImageEncoder::tile_of(const EncodedImage& picture) const {
   return {std::span(picture.tiles->rgb).subspan(picture.num_tiles_done * bytes, bytes), picture.tile_width, picture.tile_height};
 }
 
-// Runs one unit of encoding. A finished run belongs to the previous tile or to another image; then the next tile begins.
+// Runs one unit of encoding. If the current run has ended, begins a run for the next tile of the image.
 void ImageEncoder::advance(Job& job) {
   EncodedImage& picture = *job.picture;
   if (job.run.is_done()) vision_.begin(job.run, tile_of(picture));

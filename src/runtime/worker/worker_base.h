@@ -107,7 +107,8 @@ class WorkerBase {
     QUIRE_CHECK(false, "a worker that receives images has an encoder");
     return nullptr;
   }
-  // Queues these images. They are encoded in order after the following passes.
+  // Queues images for encoding. After each pass, and in encode() while no step runs, the worker encodes queued images for a short time, in
+  // the order of the queue.
   virtual void encode_ahead(std::span<const std::shared_ptr<EncodedImage>> /*pictures*/) {
     QUIRE_CHECK(false, "a worker that receives images has an encoder");
   }

@@ -46,7 +46,8 @@ bool is_public(const ip::address_v6& address) {
   // NAT64 and 6to4 addresses are public if the IPv4 address that they contain is public.
   if (begins(bytes, {0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0})) return is_public(inner(bytes, 12));
   if (begins(bytes, {0x20, 0x02})) return is_public(inner(bytes, 2));
-  // Of the other addresses, only allocated unicast addresses are public, except 2001::/23 (Teredo and others) and documentation.
+  // All other addresses are public if they are allocated unicast addresses (2000::/3) and are neither in 2001::/23 (Teredo and others) nor
+  // documentation addresses.
   constexpr std::uint8_t kUnicast = 0x20, kUnicastMask = 0xe0;
   if ((bytes[0] & kUnicastMask) != kUnicast) return false;
   if (begins(bytes, {0x20, 0x01}) && bytes[2] < 2) return false;

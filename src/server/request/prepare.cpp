@@ -48,7 +48,8 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   if (request.form) out.structured_output = request.form->wanted;
   // The answer contains the most likely choices, so log probabilities are needed to rank them.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
-  // The core must know the called tool only if the request has a job and the client has not named the tool.
+  // The core needs the tool that an answer calls in one case: the request has a job, the job has a next step, and the client has not named
+  // the tool.
   if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())
     out.tool_name_function = [&model, tools = request.tool_use, in_reasoning = request.in_reasoning](std::span<const TokenId> outputs) {
       return called_tool(model, tools, in_reasoning, outputs);

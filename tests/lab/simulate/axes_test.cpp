@@ -89,8 +89,8 @@ TEST(SweepAxes, ErrorsNameTheValueAndTheAxis) {
     return points ? std::to_string(points->size()) : points.error().to_string();
   };
   EXPECT_EQ(error_of({}), "1");
-  EXPECT_EQ(error_of({{"colour", {"red"}}}), "sweep: 'colour' cannot be swept; " + sweep_axis_names());
-  EXPECT_EQ(error_of({{"instances", {}}}), "sweep: 'instances' cannot be swept; " + sweep_axis_names());
+  EXPECT_EQ(error_of({{"colour", {"red"}}}), "sweep: 'colour' cannot be swept; use one of " + sweep_axis_names());
+  EXPECT_EQ(error_of({{"instances", {}}}), "sweep: 'instances' has no values; write instances=VALUE,VALUE");
   EXPECT_EQ(error_of({{"instances", {"1", "0"}}}), "sweep: '0' is not a valid value of instances; use another value");
   const std::vector<std::string> hundred(100, "1");
   EXPECT_EQ(error_of({{"instances", hundred}, {"kv-blocks", hundred}}), "10000");

@@ -71,8 +71,8 @@ TEST(LineReader, RefusesDamagedCompressedFiles) {
     EXPECT_TRUE(more.error().message.starts_with("is a corrupted or truncated gzip file: ")) << more.error().message;
   }
   unlink(packed.c_str());
-  EXPECT_EQ(numbered_lines("/nowhere/x"), "/nowhere/x: cannot be read; use a file that exists");
-  EXPECT_EQ(numbered_lines("/tmp"), "/tmp: cannot be read; use a file that exists");
+  EXPECT_EQ(numbered_lines("/nowhere/x"), "/nowhere/x: cannot be opened; use a file that exists and that you can read");
+  EXPECT_EQ(numbered_lines("/tmp"), "/tmp: cannot be opened; use a file that exists and that you can read");
 }
 
 }  // namespace

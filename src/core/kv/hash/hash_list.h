@@ -1,6 +1,6 @@
 #pragma once
-// Hashes of blocks that are larger than the hash block size. Such a block has no new hash: its key is the list of the hashes of its hash
-// blocks (vLLM: BlockHashListWithBlockSize).
+// The keys of blocks that are larger than the hash block size. Instead of a new hash, a key of this kind is the list of the hashes of the
+// block's hash blocks (vLLM: BlockHashListWithBlockSize).
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -20,8 +20,8 @@
 
 namespace quire {
 
-// The waiting loop calls it once per step, on the core's thread. An early load must not delay an earlier request: it takes only blocks that
-// neither running requests nor earlier requests are known to need.
+// Called by the waiting loop once per step, on the core's thread. An early load must not delay an earlier request: it takes only blocks
+// that neither running requests nor earlier requests are known to need.
 class EarlyLoads {
  public:
   EarlyLoads(const SharedState& base, const StepBudget& budget, PrefixLookUp& look_up, const Pressure& pressure)

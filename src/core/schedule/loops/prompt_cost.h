@@ -1,6 +1,6 @@
 #pragma once
-// What the tokens of a prompt cost in a step: each costs 1, plus 1 per so many tokens before it (PrefillLimits::context_of_double_cost),
-// because attention reads them.
+// Computes the cost of prompt tokens in a step. A token costs 1, plus 1 for each context_of_double_cost tokens before it (PrefillLimits),
+// because attention reads these tokens.
 #include <cstdint>
 
 namespace quire {

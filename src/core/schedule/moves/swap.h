@@ -52,7 +52,8 @@ class Swap {
   // Takes blocks for the request and begins to load them. Returns the number of blocks that are missing if `num_min_free_blocks` must stay
   // free; 0 on success.
   std::uint32_t swap_in(Request& request, std::uint32_t num_min_free_blocks);
-  // Both free the request's blocks in the pool and outside. drop() also counts and reports the loss: the request will be computed again.
+  // drop() and forget() free the request's blocks in the pool and its swap slots. drop() also counts and reports the loss: the request will
+  // be computed again.
   void drop(Request& request, EventCause cause);
   void forget(Request& request);
   // Drops one swap: the last swapped-out request that holds blocks in the pool, is not loading, and is not the beneficiary. Returns false

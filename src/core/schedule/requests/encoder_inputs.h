@@ -24,8 +24,9 @@ struct EncoderGrant {
   std::span<const std::uint32_t> to_share;    // inputs whose output another input of this step computes (encoder_outputs_held_per_input)
 };
 
-// Both loops call it on the core's thread: first schedule(), then, when the request has its blocks, allocate() with the same grant. No
-// other request may be planned in between, because the grant contains the remaining budget.
+// Called by the running loop and the waiting loop, on the core's thread. For each request, a loop calls schedule() first, and allocate()
+// with the same grant when the request has its blocks. No other request may be planned in between, because the grant contains the remaining
+// budget.
 class EncoderScheduler {
  public:
   explicit EncoderScheduler(Context& context)

@@ -48,7 +48,7 @@ class PlanArena {
   void set_encoder_inputs(std::span<const std::uint32_t> inputs);
   // `tokens` must be a part of the request's own tokens.
   void set_new_tokens(std::span<const TokenId> tokens);
-  // Removes a request scheduled in this step and its table deltas. The order of the others does not change.
+  // Removes a request that is scheduled in this step, with its table deltas and block copies. The other requests keep their order.
   void unschedule(Request& request);
   [[nodiscard]] bool schedules(const Request& request) const { return request.in_flight.last_step == plan_.step; }
   [[nodiscard]] std::uint32_t num_tokens(const Request& request) const {

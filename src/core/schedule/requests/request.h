@@ -124,7 +124,8 @@ struct Request {
   RequestId id;
   RequestStatus status = RequestStatus::waiting;
   QueueName queue = QueueName::none;
-  // Whether vLLM's scheduler.requests would contain it: false once its blocks are freed for good. Outstanding plans may still refer to it.
+  // True while vLLM's scheduler.requests would contain the request: until its blocks are freed finally. Outstanding plans may refer to the
+  // request longer.
   bool known = false;
   bool is_prefill_chunk = false;
   bool is_prefilling = false;  // the request loads or computes its prompt; blocks for the rest of the prompt may be reserved for it

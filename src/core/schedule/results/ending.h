@@ -18,8 +18,8 @@
 
 namespace quire {
 
-// Called on the core's thread by Core::finish(), by Results (a stop) and by FailedLoads. It does not destroy requests, because plans in
-// flight may refer to them.
+// Called on the core's thread by Core::finish(), by Results (a stop) and by FailedLoads. Ended requests are not destroyed here, because
+// plans in flight may refer to them.
 class Ending {
  public:
   Ending(const SharedState& base, Slots& slots, EndedRequests& ended, Policy& policy, Forks& forks, EncoderScheduler& encoder, Swap& swap)

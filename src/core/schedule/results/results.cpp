@@ -35,7 +35,7 @@ void Results::take(const PlanArena& arena, const StepResult& result) {
   remove_stopped();
 }
 
-// Returns whether the result belongs to a step that began before it was known that the session's answer has ended.
+// Returns whether the step of this result was planned before the session's answer ended.
 bool Results::is_late(const Request& request) const {
   return request.status == RequestStatus::waiting_for_input && context_.rules.cut_sessions;
 }
@@ -62,7 +62,7 @@ void Results::take_one(const PlanArena& arena, std::uint32_t index, std::span<co
     stop = take_tokens(request, tokens, is_stale);
   else if (pooled)
     stop = Stop{};
-  // If the grammar refuses the tokens, the update still reports the status that they would have caused otherwise.
+  // If the grammar rejects the tokens, the update still reports the status that the tokens would have caused without a grammar.
   const RequestStatus reported = stop ? stop->status : RequestStatus::finished_error;
   if (context_.rules.grammar_rejection_ends_request && !tokens.empty() && !advance_grammar(request, tokens, stop)) {
     stop = Stop{.status = RequestStatus::finished_error, .token = stop ? stop->token : std::nullopt};

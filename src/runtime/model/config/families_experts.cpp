@@ -1,5 +1,5 @@
-// The families of mixtures of experts without states, and the readers of single families. Called while a model's headers are read; any
-// thread.
+// Lists the model families that have a mixture of experts (MoE) and no layers with states, and defines the functions that read the keys of
+// a single family (gpt-oss, DeepSeek, ...). Called on any thread, while a model's headers are read.
 #include <algorithm>
 #include <cmath>
 

@@ -63,7 +63,7 @@ class DenseFeedForward final : public FeedForwardSublayer {
     });
   }
 
-  // Scales rows before the bias is added. Models with a scale have no bias.
+  // Multiplies rows by down_scale. No bias needs to be considered, because models with a scale have no bias.
   void scale_rows(const Pass& pass, std::uint32_t begin, std::uint32_t end) const {
     pass.kernels.scale(pass.workspace.input + std::size_t{begin} * config_.hidden_size, config_.down_scale,
                        (end - begin) * config_.hidden_size);

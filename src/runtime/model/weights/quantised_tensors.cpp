@@ -39,8 +39,9 @@ Result<void> check_shape(const SafetensorsTensor& tensor, std::initializer_list<
 
 Result<void> check_dtype(const SafetensorsTensor& tensor, std::initializer_list<std::string_view> dtypes) {
   if (std::ranges::find(dtypes, std::string_view(tensor.dtype)) != dtypes.end()) return {};
-  return fail(ErrorCode::unsupported, tensor.name, fmt::format("element type {} instead of {}", tensor.dtype, fmt::join(dtypes, " or ")),
-              kFetchAgain);
+  return fail(ErrorCode::unsupported, tensor.name,
+              fmt::format("has element type {}, but this format requires {}", tensor.dtype, fmt::join(dtypes, " or ")),
+              "use a model in this format from another source");
 }
 
 Result<ScaleType> scale_type(const SafetensorsTensor& tensor) {
@@ -48,7 +49,7 @@ Result<ScaleType> scale_type(const SafetensorsTensor& tensor) {
   if (tensor.dtype == "F16") return ScaleType::f16;
   if (tensor.dtype == "BF16") return ScaleType::bf16;
   if (tensor.dtype == "F8_E8M0") return ScaleType::e8m0;
-  return fail(ErrorCode::unsupported, tensor.name, fmt::format("scales of element type {}", tensor.dtype),
+  return fail(ErrorCode::unsupported, tensor.name, fmt::format("contains scales of element type {}, which is not supported", tensor.dtype),
               "use a model whose scales are F32, F16 or BF16");
 }
 
