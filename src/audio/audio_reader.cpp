@@ -1,4 +1,4 @@
-// Reads audio files with libsndfile. Any number of threads that read request bodies may call it: each call has a separate decoder and
+// Reads audio files with libsndfile. May be called by any number of threads that read request bodies: each call has a separate decoder and
 // resampler. A file is decoded, mixed and resampled in pieces, so that only the file and the resulting samples are in memory.
 #include "audio/audio_reader.h"
 

@@ -1,4 +1,4 @@
-// A thread pool for loops that take microseconds. One thread at a time calls it: the engine's thread or, within a task, the pool thread
+// A thread pool for loops that take microseconds. Called by one thread at a time: the engine's thread or, within a task, the pool thread
 // that leads the task. Threads take chunks from one counter, so a thread that has lost its core delays only its current chunk. A call takes
 // no lock and allocates no memory. Waiting threads spin for some microseconds and then sleep.
 #include "base/thread_pool.h"

@@ -1,6 +1,6 @@
-// Finds added tokens in a text: the first byte selects a range of the sorted entries, and each further byte narrows this range. The
-// tokenizer calls it for each text before any other encoding step. Thread-safe. The cost is linear in the text if the length of the tokens
-// is bounded.
+// Finds added tokens in a text: the first byte selects a range of the sorted entries, and each further byte narrows this range. Called by
+// the tokenizer for each text before any other encoding step. Thread-safe. The cost is linear in the text if the length of the tokens is
+// bounded.
 #include "text/added_tokens.h"
 
 #include <utf8proc.h>

@@ -1,4 +1,4 @@
-// Stores the expressions that split a text into pieces, and applies them. The byte-level encoder calls it for each text. Thread-safe.
+// Stores the expressions that split a text into pieces, and applies them. Called by the byte-level encoder for each text. Thread-safe.
 // Expressions may come from a model's files, so each search has a limited number of steps (regex.h). Quadratic expressions of known models
 // are replaced by equivalent linear ones.
 #include "text/pre_tokenizer.h"

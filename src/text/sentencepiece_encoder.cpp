@@ -1,5 +1,5 @@
 // SentencePiece's BPE: creates one symbol per character and merges symbols by the score of the merged token, or by rank if the file lists
-// merges. A symbol that is no token becomes the tokens of its bytes. The tokenizer calls it for each text between added tokens.
+// merges. A symbol that is no token becomes the tokens of its bytes. Called by the tokenizer for each text between added tokens.
 // Thread-safe. The cost is O(n log n) for any text.
 #include <algorithm>
 #include <functional>

@@ -1,5 +1,5 @@
-// Combines several connectors into one. The core calls it on its thread, during a step. It passes each call to its members in order and
-// combines their answers; the only decision is from which member a request loads. The members do not know each other, so each has a
+// Combines several connectors into one. Called on the core's thread, during a step. The connector passes each call to its members in order
+// and combines their answers; its only decision is from which member a request loads. The members do not know each other, so each has a
 // separate tier, and slots of two members may have equal numbers.
 #include "core/connect/composite_connector.h"
 

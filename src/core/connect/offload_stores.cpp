@@ -1,4 +1,4 @@
-// Decides which blocks of a step are stored, and in which slots. The core calls it on its thread after it has made a plan. The blocks of a
+// Decides which blocks of a step are stored, and in which slots. Called on the core's thread, after a plan was made. The blocks of a
 // request are decided in order. A block for which no slot is available is tried again with the next full block, unless the tier is too
 // small for it.
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Computes digests of plans and outcomes. The recorder calls it in each step on the core's thread, at a few nanoseconds per request;
-// replays call it too. A digest must cover everything that a host uses, because otherwise a replay could differ unnoticed.
+// Computes digests of plans and outcomes. Called in each step on the core's thread by the recorder, at a few nanoseconds per request, and
+// by replays. A digest must cover everything that a host uses, because otherwise a replay could differ unnoticed.
 #include "core/journal/decision_digest.h"
 
 #include <concepts>

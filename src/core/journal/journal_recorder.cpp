@@ -1,4 +1,4 @@
-// Writes the inputs and decisions of a core as the calls of a journal. The core calls it on its thread, before and after each change; seams
+// Writes the inputs and decisions of a core as the calls of a journal. Called on the core's thread, before and after each change; seams
 // answer in between. The bytes of a call are complete when the call has ended, and are then passed to `take`. The recorder copies its
 // inputs, keeps no views, and reuses its memory.
 #include <utility>

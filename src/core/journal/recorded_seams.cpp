@@ -1,5 +1,5 @@
-// Seams that pass the core's calls to the real seams and record their answers. The core calls them on its thread. The digest of a question
-// is computed before the real seam is called, because the call may change the state that is digested. Calls without an answer are not
+// Seams that pass the core's calls to the real seams and record their answers. Called on the core's thread. The digest of a question is
+// computed before the real seam is called, because the call may change the state that is digested. Calls without an answer are not
 // recorded.
 #include "core/journal/recorded_seams.h"
 

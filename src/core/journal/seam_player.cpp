@@ -1,6 +1,6 @@
-// Seams that return recorded answers. The core calls them on its thread, like the real seams. They call nothing outside, so a run can be
-// repeated on a machine without the connector or the grammar. If a record does not match, they return a neutral answer, and the player's
-// status reports the mismatch. A record may contain arbitrary numbers, so they are clipped to the range of their types.
+// Seams that return recorded answers. Called on the core's thread, like the real seams. These seams call no other code, so a run can be
+// repeated on a machine without the connector or the grammar. If a record does not match, a seam returns a neutral answer, and the player's
+// status reports the mismatch. A record may contain arbitrary numbers, so numbers are clipped to the range of their types.
 #include <algorithm>
 #include <utility>
 

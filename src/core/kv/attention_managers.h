@@ -1,5 +1,5 @@
 #pragma once
-// One manager per kind of attention, following vLLM V1's single_type_kv_cache_manager (v0.19.0). KvCoordinator calls them on the core's
+// One manager per kind of attention, following vLLM V1's single_type_kv_cache_manager (v0.19.0). Called by KvCoordinator on the core's
 // thread. A manager defines three things: which cached prefix is a hit, which tokens no later token attends to, and how many blocks a
 // sequence holds at the same time. GroupManager does the rest.
 #include <cstdint>

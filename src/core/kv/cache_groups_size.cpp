@@ -1,6 +1,5 @@
-// Computes the bytes of a page and the maximum number of blocks that one request needs per kind of layer, and checks a layer's spec. The
-// other cache_groups files call it. Sizes saturate instead of overflowing, so the cache of an absurdly large model is reported as too
-// large.
+// Computes the bytes of a page and the maximum number of blocks that one request needs per kind of layer, and checks a layer's spec. Called
+// by the other cache_groups files. Sizes saturate instead of overflowing, so the cache of an absurdly large model is reported as too large.
 #include "core/kv/cache_groups_size.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Implements the read-only queries of the step loop: explanations, the watch frame, the hit-rate curve and probes. The engine calls them on
-// the engine thread between two steps. None of them may change a scheduling decision.
+// Implements the read-only queries of the step loop: explanations, the watch frame, the hit-rate curve and probes. Called on the engine
+// thread between two steps. A query may not change a scheduling decision.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// Implements one step of the engine, and the work between two steps. EngineImpl::run() calls it on the engine thread; tests call it
-// directly. All of this work must be short compared with a step, because with asynchronous scheduling it runs while the worker computes the
+// Implements one step of the engine, and the work between two steps. Called by EngineImpl::run() on the engine thread, and directly by
+// tests. All of this work must be short compared with a step, because with asynchronous scheduling it runs while the worker computes the
 // next step. If one request fails (live_failures.h), only that request ends.
 #include "engine/loop/step_loop.h"
 

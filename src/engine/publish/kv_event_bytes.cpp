@@ -1,4 +1,4 @@
-// Encodes event batches in both formats. The publisher calls it on the engine thread, once per batch. Encoding cannot fail, because all
+// Encodes event batches in both formats. Called by the publisher on the engine thread, once per batch. Encoding cannot fail, because all
 // events of the core can be encoded.
 #include "engine/publish/kv_event_bytes.h"
 

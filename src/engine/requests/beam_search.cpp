@@ -1,6 +1,6 @@
-// The bookkeeping of one beam search. BeamSearches calls it on the engine thread: after each step it picks the beams that continue, and at
-// the end the answer. It does not depend on the core, on time or on threads. For the same offers it must give the same answer as vLLM,
-// including ties, so the order in which candidates are considered affects the result.
+// Chooses the beams of one beam search that continue after each step, and the answer at the end. Called by BeamSearches on the engine
+// thread. The code does not depend on the core, on time or on threads. For the same offers the answer must be vLLM's answer, including
+// ties, so the order in which candidates are considered matters.
 #include "engine/requests/beam_search.h"
 
 #include <algorithm>

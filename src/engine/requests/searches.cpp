@@ -1,4 +1,4 @@
-// Manages the core's requests that beam searches consist of. The step loop calls it on the engine thread. A beam is continued or released
+// Manages the core's requests that beam searches consist of. Called by the step loop on the engine thread. A beam is continued or released
 // only while it waits after its token, when no step computes it. The core may have at most one beam more than the width of a search; its
 // limits allow for that (resolve_options.cpp).
 #include "engine/requests/searches.h"

@@ -1,4 +1,4 @@
-// Counts the engine's requests and steps. The step loop calls it on the engine thread for each output and each step. A call is one or two
+// Counts the engine's requests and steps. Called by the step loop on the engine thread for each output and each step. A call is one or two
 // additions, without a lock. Other threads read copies.
 #include "engine/stats/engine_counts.h"
 

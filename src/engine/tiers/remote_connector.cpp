@@ -1,4 +1,4 @@
-// Implements a connector that queries a shared store. The core calls it on the engine thread during steps, so no function waits. An answer
+// Implements a connector that queries a shared store. Called by the core on the engine thread during steps, so no function waits. An answer
 // arrives on the store's thread, which writes only to its query; the next match() of the request uses the answer. Unlike the core, this
 // code reads the clock, because how long a request waits for a store is not a decision of the core; a journal records the connector's
 // answers.

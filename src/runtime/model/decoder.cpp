@@ -1,6 +1,6 @@
 // Runs the forward pass of a decoder. A pass is a list of phases over all rows (pass.h): in each layer, K and V of all rows are written
-// before any row attends. The worker calls it once per step, on the thread that leads the step; the pool's threads share each phase. A pass
-// allocates no memory. Rows are independent except for the cache: the other rows of a pass do not change a row's bits.
+// before any row attends. Called by the worker once per step, on the thread that leads the step; the pool's threads share each phase. A
+// pass allocates no memory. Rows are independent except for the cache: the other rows of a pass do not change a row's bits.
 #include "runtime/model/decoder.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Runs the encoder. The worker calls it before the pass of the step that needs the input, on the thread that leads the step. The layers are
-// decoder layers, except that each row attends to all rows (bidirectional_attention_sublayer.cpp). A convolution is a matrix product: a row
-// and its neighbours are adjacent in memory and form one input.
+// Runs the encoder. Called by the worker before the pass of the step that needs the input, on the thread that leads the step. The layers
+// are decoder layers, except that each row attends to all rows (bidirectional_attention_sublayer.cpp). A convolution is a matrix product: a
+// row and its neighbours are adjacent in memory and form one input.
 #include "runtime/model/encoder.h"
 
 #include <algorithm>

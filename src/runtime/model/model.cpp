@@ -1,5 +1,5 @@
 // A loaded model: the decoder and, if present, the encoders of images and of audio. The thread that creates the engine creates the model.
-// The worker then calls it, one pass at a time, on the thread that leads the step. Model only forwards calls to the decoder and the
+// Then called by the worker, one pass at a time, on the thread that leads the step. Model only forwards calls to the decoder and the
 // encoders.
 #include "runtime/model/model.h"
 

@@ -1,7 +1,8 @@
 #pragma once
 // Gives access to the blocks of other servers (peers) as a `SharedStore` (shared_store.h). A private thread asks the peers which offload
-// keys they hold, loads blocks from the peers and verifies each block (peer_wire.h). The store itself keeps no blocks. The engine's threads
-// call it and never wait for it; the private thread runs the callbacks. In the code, a question is one ask() and its messages to the peers.
+// keys they hold, loads blocks from the peers and verifies each block (peer_wire.h). The store itself keeps no blocks. Called by the
+// engine's threads, which never wait; the private thread runs the callbacks. In the code, a question is one ask() and its messages to the
+// peers.
 //
 // States of a peer, and the events that change them:
 //   in use    -> paused    its connection is lost or stalls, a block does not verify, or its model or secret differs

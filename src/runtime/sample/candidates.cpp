@@ -1,4 +1,4 @@
-// Applies temperature and filters to one row of logits and draws a token. The sampler calls it on any thread of the pool, each with
+// Applies temperature and filters to one row of logits and draws a token. Called by the sampler on any thread of the pool, each with
 // separate scratch memory. Candidates are gathered and summed in the order of token ids, so the token depends only on the row and the
 // random number. Most rows never sort the whole vocabulary: a threshold first reduces the number of candidates.
 #include "runtime/sample/candidates.h"

@@ -1,4 +1,4 @@
-// Loops over one row of logits: maximum, exponentials, sums, and the best entries. The sampler calls them on any thread. Each loop has 16
+// Loops over one row of logits: maximum, exponentials, sums, and the best entries. Called by the sampler on any thread. Each loop has 16
 // independent lanes, which the compiler turns into vectors of any width, and joins the lanes in a fixed order. The bits are therefore the
 // same on every machine. The loop for the maximum also detects NaN and infinities.
 #include "runtime/sample/row_math.h"

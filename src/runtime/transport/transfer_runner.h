@@ -1,6 +1,6 @@
 #pragma once
 // Runs the transfers of a worker: begins the transfers of plans, waits for transfers that a forward pass needs, and collects ended
-// transfers. The thread that leads the step calls it. Without a transport, plans have no transfers.
+// transfers. Called by the thread that leads the step. Without a transport, plans have no transfers.
 #include <cstdint>
 #include <functional>
 #include <memory>

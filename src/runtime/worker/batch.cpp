@@ -1,4 +1,4 @@
-// Keeps the histories of requests between steps and builds the pass that a plan describes. The worker calls it on the thread that leads a
+// Keeps the histories of requests between steps and builds the pass that a plan describes. Called by the worker on the thread that leads a
 // step. Plans do not contain the tokens of the steps in flight, so later tokens depend on these histories. A plan that does not match the
 // histories ends the program, because ignoring the difference would change an output.
 #include "runtime/worker/batch.h"

@@ -1,4 +1,4 @@
-// Finds the number of draft tokens that produces tokens fastest. The thread that leads a step calls it once or twice per step.
+// Finds the number of draft tokens that produces tokens fastest. Called by the thread that leads a step once or twice per step.
 //
 // A step of n requests with k draft tokens each takes one pass over n (1 + k) rows and k passes of the draft model over n rows. If a draft
 // token after accepted draft tokens is accepted with probability a, the step yields n (1 + a + a^2 + ... + a^k) tokens.

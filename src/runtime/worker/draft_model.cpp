@@ -1,4 +1,4 @@
-// Runs a small model for speculative decoding next to the served model. The worker calls it after sampling. Draft tokens cannot change an
+// Runs a small model for speculative decoding next to the served model. Called by the worker after sampling. Draft tokens cannot change an
 // output: a request without free blocks or context merely gets no draft tokens.
 #include "runtime/worker/draft_model.h"
 

@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// Owned by the worker. The thread that leads a step calls it within the step.
+// Owned by the worker. Called by the thread that leads a step within the step.
 class ModelProposer {
  public:
   explicit ModelProposer(std::unique_ptr<DraftModel> model);

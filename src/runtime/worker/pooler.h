@@ -23,8 +23,8 @@ class PooledRows {
   virtual void read_logits(std::uint32_t output, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) = 0;
 };
 
-// Owned by a worker, which calls it once per step when it samples. Each slot has a state. admit() resets the state, because a preempted
-// pooling request computes its whole prompt again.
+// Owned by a worker, and called once per step, when the worker samples. Each slot has a state. admit() resets the state, because a
+// preempted pooling request computes its whole prompt again.
 class Pooler {
  public:
   Pooler(std::uint32_t max_num_seqs, std::uint32_t width);

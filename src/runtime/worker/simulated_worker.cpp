@@ -1,6 +1,6 @@
-// A worker that uses a hash of the history as its model. The hashes in its KV cache show whether a plan was right. Tests, fuzzers and
-// simulations in virtual time use it. A step runs on the thread that calls finish(), or on a separate thread. The worker detects errors
-// that would only change the output of a real model: reads of a block that was never written, or was written for another history.
+// A worker that uses a hash of the history as its model. The hashes in its KV cache show whether a plan was right. Used by tests, fuzzers
+// and simulations in virtual time. A step runs on the thread that calls finish(), or on a separate thread. The worker detects errors that
+// would only change the output of a real model: reads of a block that was never written, or was written for another history.
 #include "runtime/worker/simulated_worker.h"
 
 #include <algorithm>

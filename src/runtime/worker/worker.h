@@ -1,6 +1,6 @@
 #pragma once
 // Runs the plans of the core. The worker keeps the token histories and appends the tokens that it samples, so a plan never waits for a
-// token. The engine thread calls it as WorkerBase describes. A step runs on the threads of the pool, led by one of these threads. The
+// token. Called on the engine thread as WorkerBase describes. A step runs on the threads of the pool, led by one of these threads. The
 // worker does not schedule requests. A plan that does not match its histories ends the program.
 #include <cstdint>
 #include <functional>

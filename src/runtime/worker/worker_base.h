@@ -1,5 +1,5 @@
 #pragma once
-// Interface between the engine and the code that computes. The engine thread calls it. A model on this machine (worker.h) and a simulated
+// Interface between the engine and the code that computes. Called on the engine thread. A model on this machine (worker.h) and a simulated
 // model (simulated_worker.h) implement it. An implementation receives plans and returns results; it does not use the core.
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,4 @@
-// Writes the causes that the core reports as JSON, with a description in words. The router calls it for a client; the engine thread
+// Writes the causes that the core reports as JSON, with a description in words. Called by the router for a client; the engine thread
 // collects the data between two steps. An answer must reveal nothing about other tenants: neither that a request exists, nor its tokens.
 #include "server/operate/explanation.h"
 

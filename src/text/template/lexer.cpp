@@ -1,4 +1,4 @@
-// Splits template text into tokens, in one pass. The parser calls it once per template. White space around tags follows trim_blocks and
+// Splits template text into tokens, in one pass. Called by the parser once per template. White space around tags follows trim_blocks and
 // lstrip_blocks exactly as in jinja2's lexer, because the white space becomes part of prompts. The length of the source is limited
 // (ChatTemplate::kMaxSourceBytes).
 #include "text/template/lexer.h"

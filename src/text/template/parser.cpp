@@ -1,4 +1,4 @@
-// Parses statements to a tree, by recursive descent over jinja2's grammar with limited depth. ChatTemplate::parse() calls it once per
+// Parses statements to a tree, by recursive descent over jinja2's grammar with limited depth. Called by ChatTemplate::parse() once per
 // template. Rejects what the evaluator does not support, with the line, so that renders do not fail in the middle of a conversation.
 #include "text/template/parser.h"
 

@@ -1,4 +1,4 @@
-// Builds the grammar that restricts an answer to a model's format of calls and to the tools' schemas. The server calls it for each request
+// Builds the grammar that restricts an answer to a model's format of calls and to the tools' schemas. Called by the server for each request
 // with tools. All functions are pure. The grammar must accept only what AnswerParser reads as calls, and everything that the schemas allow.
 // If a schema is too large for llguidance and the tool is not strict, the grammar accepts any arguments.
 #include "text/tool_calls/call_grammar.h"

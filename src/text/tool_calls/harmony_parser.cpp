@@ -1,4 +1,4 @@
-// Parses an answer in the Harmony format while it streams. The server uses it like every AnswerParser. The prompt ends after
+// Parses an answer in the Harmony format while it streams. Used by the server like every AnswerParser. The prompt ends after
 // "<|start|>assistant", so an answer begins within a head: " to=functions.f<|channel|>commentary json<|message|>", or
 // "<|channel|>analysis<|message|>". If a model does not follow the format, its text becomes content, and no text is lost. Source:
 // https://cookbook.openai.com/articles/openai-harmony

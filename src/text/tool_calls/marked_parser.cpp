@@ -1,4 +1,4 @@
-// Parses a streaming answer into content, reasoning and tool calls. The server calls it for the text of each token of a request, on one
+// Parses a streaming answer into content, reasoning and tool calls. Called by the server for the text of each token of a request, on one
 // thread at a time. The parser holds back text that may begin a delimiter. Text that turns out not to be a call becomes content again, and
 // only calls above the limit are dropped.
 //

@@ -1,4 +1,4 @@
-// Writes tools and calls as text, for templates that do not support tools or calls. The server calls it for each conversation with tools
+// Writes tools and calls as text, for templates that do not support tools or calls. Called by the server for each conversation with tools
 // before it renders the template. The functions depend only on the request's JSON. Messages that the template supports stay unchanged.
 #include "text/tool_calls/tool_prompt.h"
 

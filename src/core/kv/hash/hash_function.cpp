@@ -1,6 +1,6 @@
 // Implements the hash functions and computes the hashes of a request's blocks, each from the hash of the block before it. The core makes
-// one function and calls it on its thread when a request is added and when outputs fill a block. The engine uses a separate object on the
-// submitting thread, because a function reuses its buffers.
+// one hash function and calls this function on its thread when a request is added and when outputs fill a block. The engine uses a separate
+// object on the submitting thread, because a function reuses its buffers.
 #include "core/kv/hash/hash_function.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Checks a state that was read from a checkpoint before other code uses it. Every index must be in range, and counts that are stored twice
-// must be equal. Only Core::restore() calls it. The rules of invariants.cpp are checked afterwards.
+// must be equal. Called only by Core::restore(). The rules of invariants.cpp are checked afterwards.
 #include <cstdlib>
 #include <unordered_map>
 #include <unordered_set>

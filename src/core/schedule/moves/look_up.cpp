@@ -1,5 +1,5 @@
 // Finds the tokens that a waiting request need not compute, first in the prefix cache, then through the connector. Also moves blocked
-// requests out of their states. The waiting loop and early loads call it on the core's thread, once per attempt to admit a request. As in
+// requests out of their states. Called by the waiting loop and early loads on the core's thread, once per attempt to admit a request. As in
 // vLLM, each attempt counts as a look-up, except under PrefillLimits. It takes no blocks and changes no queue.
 #include "core/schedule/moves/look_up.h"
 

@@ -1,6 +1,6 @@
-// Creates requests, hashes their blocks, and makes views of requests for the KV cache and for other code. Every part of the scheduler calls
-// it, on the core's thread. Memory for all tokens and blocks that a request can ever have is reserved before it first runs, because plans
-// contain views of its tokens, which must not move.
+// Creates requests, hashes their blocks, and makes views of requests for the KV cache and for other code. Called by every part of the
+// scheduler, on the core's thread. Memory for all tokens and blocks that a request can ever have is reserved before it first runs, because
+// plans contain views of its tokens, which must not move.
 #include "core/schedule/requests/requests.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Takes a worker's result for one plan. apply() calls it on the core's thread after the result was checked as a whole: nothing can be
-// refused from here on. With asynchronous scheduling, the request may have been preempted, stopped or reset since the plan was made. Each
-// token is therefore handled according to the request's current state, not the state in the plan.
+// Takes a worker's result for one plan. Called by apply() on the core's thread after the result was checked as a whole: no part of the
+// result is refused later. With asynchronous scheduling, the request may have been preempted, stopped or reset since the plan was made.
+// Each token is therefore handled according to the request's current state, not the state in the plan.
 #include "core/schedule/results/results.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The attention of one layer: computes q, k and v of all rows, writes k and v to the cache, then computes attention for each row. The
-// decoder calls it within a pass, on the thread that leads the pass; the pool's threads share every phase. Keys and values of all rows are
+// The attention of one layer: computes q, k and v of all rows, writes k and v to the cache, then computes attention for each row. Called by
+// the decoder within a pass, on the thread that leads the pass; the pool's threads share every phase. Keys and values of all rows are
 // written before any row attends, because rows of one request read keys and values of other rows in the pass. Therefore there are two
 // calls, with the pass's hook between them.
 #include <algorithm>

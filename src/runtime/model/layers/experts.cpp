@@ -1,6 +1,6 @@
 // A mixture of experts. Rows are grouped by expert, so that an expert's weights are read once for all its rows, and not at all if no row
 // uses the expert. The experts of a row depend only on this row, and their products behave like all products (kernel.h). Results are added
-// in the order in which the row chose its experts. Other rows of a pass therefore do not change a row's bits. The decoder calls it like
+// in the order in which the row chose its experts. Other rows of a pass therefore do not change a row's bits. Called by the decoder like
 // every sublayer, with the same phases.
 #include <algorithm>
 #include <array>

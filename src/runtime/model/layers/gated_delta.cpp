@@ -1,7 +1,7 @@
 // A gated delta rule. The input is projected to queries, keys, values and a gate, and to two rates per head. Queries, keys and values are
 // convolved over the last tokens. Each token then corrects the state's value for the token's key, and reads the state with its query. The
 // result is normed per head, gated and projected back. The state consists of the convolution's earlier inputs and, for each value of each
-// head, of as many floats as a key has, in tiles of kScanLanes values. The decoder calls it within a pass, on the thread that leads the
+// head, of as many floats as a key has, in tiles of kScanLanes values. Called by the decoder within a pass, on the thread that leads the
 // pass. Threads share channels, heads and requests, never the tokens of one request.
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // Multi-head latent attention (DeepSeek-V2, section 2.1). The cache has one normed latent and one rotated key per token, for all heads. The
 // per-head matrices for keys and values are applied to the query and to the attention output instead, so the kernels see one KV head whose
-// keys are also its values. The decoder calls it within a pass, like attention_sublayer.cpp. Phases are split by head and rows; a row's
+// keys are also its values. Called by the decoder within a pass, like attention_sublayer.cpp. Phases are split by head and rows; a row's
 // bits depend only on this row.
 #include <algorithm>
 #include <array>

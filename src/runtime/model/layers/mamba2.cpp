@@ -1,7 +1,7 @@
 // A Mamba-2 layer. The input is projected to a gate, to values with the b and c of their groups, and to a time step (dt) per head. Values,
 // b and c are convolved over the last tokens. A selective scan runs over the tokens; its output is gated, normed and projected back. The
 // state consists of the convolution's earlier inputs and of state.size floats for each value of each head, in tiles of kScanLanes values.
-// The decoder calls it within a pass, on the thread that leads the pass. Threads share channels, heads and requests, never the tokens of
+// Called by the decoder within a pass, on the thread that leads the pass. Threads share channels, heads and requests, never the tokens of
 // one request.
 #include <algorithm>
 #include <cmath>

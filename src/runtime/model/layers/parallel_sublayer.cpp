@@ -1,5 +1,5 @@
-// Attention and a recurrence with a state in parallel, on one input: both results are scaled and added. The decoder calls it within a pass,
-// on the thread that leads the pass.
+// Attention and a recurrence with a state in parallel, on one input: both results are scaled and added. Called by the decoder within a
+// pass, on the thread that leads the pass.
 #include <utility>
 
 #include "runtime/model/layers/layer.h"

@@ -1,6 +1,6 @@
-// Operations that all layers of a pass share: products, divided among the threads by panels or rows, norms and activations. Sublayers call
-// them on the thread that leads the pass; a phase ends when all threads of the pool have done their part. The division of the work does not
-// change the bits.
+// Operations that all layers of a pass share: products, divided among the threads by panels or rows, norms and activations. Called by
+// sublayers on the thread that leads the pass; a phase ends when all threads of the pool have done their part. The division of the work
+// does not change the bits.
 #include "runtime/model/layers/pass.h"
 
 #include <algorithm>

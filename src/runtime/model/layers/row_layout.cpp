@@ -1,4 +1,4 @@
-// Lays out the rows of a pass. The decoder calls it at the beginning of a pass and before the last sublayer that needs all rows, on the
+// Lays out the rows of a pass. Called by the decoder at the beginning of a pass and before the last sublayer that needs all rows, on the
 // thread that leads the pass. Attention items are split so that all threads have work: by rows and KV heads, and, if items are few and
 // contexts long, by segments of the context. The split does not change the bits (attention.h explains why).
 #include "runtime/model/layers/row_layout.h"

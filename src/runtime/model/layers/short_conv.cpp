@@ -1,5 +1,5 @@
 // A gated short convolution. The input is projected to gates b and c and to values. b * values is convolved over the last tokens, and c
-// times the result is projected back. The state consists of the convolution's earlier inputs. The decoder calls it within a pass, on the
+// times the result is projected back. The state consists of the convolution's earlier inputs. Called by the decoder within a pass, on the
 // thread that leads the pass. Threads share channels and requests, never the tokens of one request.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Collects Whisper's tensors. The loader calls it once, for models with an encoder.
+// Collects Whisper's tensors. Called by the loader once, for models with an encoder.
 #include "runtime/model/weights/whisper_tensors.h"
 
 #include <fmt/format.h>
