@@ -39,9 +39,10 @@ class EvictionPolicy {
   virtual void insert(std::uint32_t slot) = 0;
   // Like insert(), but makes the slot the least recently used one.
   virtual void insert_oldest(std::uint32_t slot) = 0;
-  // Puts `slot` at the position of `old`, which is evicted. Neither slot is evictable.
+  // Puts `slot` at the position of `old`, and removes `old`. Neither slot is evictable.
   virtual void replace(std::uint32_t old, std::uint32_t slot) = 0;
-  // Removes the slot because its store never completed. The policy must not record it as evicted. The slot's key is still set.
+  // Removes the slot because its store has failed, or because its content must not be loaded any more. The policy must not record the key
+  // as evicted. The slot's key is still set.
   virtual void remove(std::uint32_t slot) = 0;
   // Called when a resident key was looked up (perhaps in each step of a waiting request), or precedes a key that is stored. `ready`: the
   // key's block has been stored.

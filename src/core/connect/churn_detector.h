@@ -1,8 +1,8 @@
 #pragma once
 // Detects that a tier churns: it is far too small for its traffic, so nearly all blocks are evicted without having been loaded. While a
-// tier churns, the connector stores only one in kEvery requests without a hit, and each request with a hit. Fewer writes wear out the disk
-// less, and blocks stay about kEvery times as long, so that some of them are loaded again. Owned by a connector; called on the core's
-// thread.
+// tier churns, the connector stores each request that has a hit or for which enough slots are free, and only one in kEvery of all other
+// requests. Fewer writes wear out the disk less, and blocks stay about kEvery times as long, so that some of them are loaded again. Owned
+// by a connector; called on the core's thread.
 #include <algorithm>
 #include <cstdint>
 
@@ -24,13 +24,13 @@ class ChurnDetector {
     update();
   }
   [[nodiscard]] bool is_churning() const { return is_churning_; }
-  // Called once for each request without a hit. Returns whether the request is stored.
+  // Called once for each request that has no hit and would evict blocks. Returns whether the request is stored.
   bool should_store_next() { return !is_churning_ || num_passed_++ % kEvery == 0; }
 
  private:
   // Decides after `window_` evictions whether the tier churns: fewer than one block was loaded per kSeldom evicted blocks. While the tier
-  // churns, few blocks are stored and they stay longer, so more hits are required to end it: at least window_ / kEvery loaded blocks, and
-  // kOften per evicted block. This is checked on every call.
+  // churns, few blocks are stored and they stay longer, so more hits are required to end this state: at least window_ / kEvery loaded
+  // blocks, and kOften per evicted block. This condition is checked on every call.
   static constexpr std::uint64_t kSeldom = 16, kOften = 4;
   void update() {
     if (is_churning_ && num_loaded_ >= window_ / kEvery && num_loaded_ >= kOften * num_evicted_)

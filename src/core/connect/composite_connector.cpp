@@ -114,7 +114,7 @@ bool CompositeConnector::peek_stacked(const RequestView& request, std::uint32_t 
   return true;
 }
 
-// Members are asked again until none adds a part, because a member without a match may have the tokens after another member's part.
+// Members are asked again until no member adds a part, because a member without a match may have the tokens after another member's part.
 ExternalMatch CompositeConnector::match_stacked(const RequestView& request, std::uint32_t num_local_tokens) {
   std::vector<Part> parts;
   ExternalMatch all{.num_tokens = 0, .load_async = false};

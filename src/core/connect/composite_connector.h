@@ -5,7 +5,7 @@
 //                chosen, until another query chooses again or the request ends
 //   allocated    the chosen member gets the blocks and the external tokens, the others no blocks and no tokens
 //   finished     blocks are kept if any member keeps them
-//   others       `invalidated`, `sent`, `step_output` and `reset`: all members get the call; reset() returns true if it does for all
+//   others       `invalidated`, `sent`, `step_output` and `reset`: all members get the call; reset() returns true if all members do
 // The end of a transfer is reported to the member that requested it. The core keeps a finished request's blocks until all its transfers
 // have ended, whichever member requested them. This corresponds to vLLM's count of extra asynchronous saves.
 #include <cstdint>

@@ -17,8 +17,8 @@ namespace quire {
 // Created once per connector. Counts are in blocks of the cache unless a name says tokens.
 class GroupWindows {
  public:
-  // Returns an error if a group has another kind of attention, or blocks of another size than `config.block_size`, or if there are several
-  // groups without hits_before_loads.
+  // Returns an error if there is no group, if a group has another kind of attention or blocks of another size than `config.block_size`, if
+  // there are several groups without hits_before_loads, or if all groups have sliding windows of one token.
   static Result<GroupWindows> create(const CoreConfig& config);
 
   [[nodiscard]] std::uint32_t num_groups() const { return static_cast<std::uint32_t>(windows_.size()); }
@@ -34,8 +34,8 @@ class GroupWindows {
     return window == 0 || num_tokens < window ? 0 : static_cast<std::uint32_t>((num_tokens - window + 1) / block_size_);
   }
 
-  // Returns the largest number of blocks in [first, end] up to which every group can be filled: each block that it needs is loadable or
-  // lies before `first`. Calls is_loadable(block, group) at most once per pair, in the order of the blocks.
+  // Returns the largest number of blocks in [first, end] up to which every group can be filled: each block that the group needs is loadable
+  // or lies before `first`. Calls is_loadable(block, group) at most once per pair, in the order of the blocks.
   template <std::predicate<std::uint32_t, std::uint32_t> Loadable>
   std::uint32_t longest(std::uint32_t first, std::uint32_t end, Loadable is_loadable) {
     QUIRE_CHECK(first <= end, "the range of blocks is not reversed");

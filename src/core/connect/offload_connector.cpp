@@ -6,9 +6,9 @@
 //                                 with hit_after_store_completes: completed()
 //   ended -> storing              finished(): deferred blocks, if no other request runs or waits; by a transfer of the next plan
 //   storing -> not kept           completed() with a failure
-// The record of a request is removed when the request has ended and no transfer of it is in flight. The core calls the connector on its
-// thread, during steps. Between steps, the engine reports the blocks that a tier has restored, the transfers that it supports, and its
-// costs. offload_stores.cpp decides what is stored. The connector opens no file and moves no data. num_storing_blocks_ and
+// The record of a request is removed when the request has ended and no transfer of it is in flight. Called on the core's thread, during
+// steps. Between steps, the engine reports the blocks that a tier has restored, the transfers that it supports, and its costs.
+// offload_stores.cpp decides which blocks are stored. The connector opens no file and moves no data. num_storing_blocks_ and
 // num_loading_blocks_ increase when a transfer is decided and decrease when it has ended, even if its request has ended, because
 // is_busy_storing() and computes_faster() use them.
 #include "core/connect/offload_connector.h"
@@ -144,8 +144,8 @@ std::span<const OffloadKey> OffloadConnector::keys_held(const RequestView& reque
   return keys_;
 }
 
-// The last token is always computed. With windows it is not counted at all, because its window begins one token earlier than the window of
-// the token after it.
+// The last token is always computed. With windows, the last token is not counted, because its window begins one token earlier than the
+// window of the next token.
 std::size_t OffloadConnector::num_loadable(const RequestView& request) const {
   return (std::max<std::size_t>(1, request.tokens.size()) - (windows_.has_windows() ? 1 : 0)) /
          (std::size_t{block_size_} * blocks_per_key_);
@@ -218,7 +218,7 @@ ExternalMatch OffloadConnector::match(const RequestView& request, std::uint32_t 
   return {.num_tokens = num_tokens, .load_async = true};
 }
 
-// Returns what match() would, without its side effects.
+// Appends the match that match() would find, without the side effects of match().
 bool OffloadConnector::peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) {
   if (!service_.loads) return true;
   const std::size_t tokens_per_key = std::size_t{block_size_} * blocks_per_key_;

@@ -1,7 +1,7 @@
 #pragma once
-// The scheduler side of an offloading connector. It stores computed blocks in a lower tier, and loads them for prompts that begin with
-// them. Decisions equal vLLM's OffloadingConnectorScheduler with its CPUOffloadingManager (v0.19.0): the same matches, loads and stores,
-// with the same blocks and slots, in the same steps and order.
+// The scheduler side of an offloading connector. The connector stores computed blocks in a lower tier, and loads the blocks for prompts
+// that begin with their tokens. Decisions equal vLLM's OffloadingConnectorScheduler with its CPUOffloadingManager (v0.19.0): the same
+// matches, loads and stores, with the same blocks and slots, in the same steps and order.
 //
 // A store that a step decides is a transfer of the next plan, because the keys and values exist only after the step. vLLM's worker delays
 // it in the same way. When a request is preempted, vLLM's worker waits for its stores, because other requests may write to its blocks. Here
@@ -12,8 +12,8 @@
 //
 // vLLM's connector refuses several cache groups. Here groups of full attention, sliding windows and states may be combined: the block of
 // each group has a separate key, and a load takes from each group what the prefix cache would need (group_windows.h). Window blocks are
-// stored when they fill, so that another prompt may diverge at any block. A request for which a block of its load is missing waits like a
-// new request.
+// stored when they fill, so that another prompt may diverge at any block. A request waits like a new request if a block of its load is
+// missing.
 //
 // Requirements on the transport: transfers of the same place take effect in the order in which they begin. A load from a place fails if the
 // last store to this place failed.
@@ -48,8 +48,8 @@ class OffloadConnector final : public Connector {
   // of equal size, but not chunked attention or context parallelism.
   static Result<void> check(const CoreConfig& config);
   // `bytes_per_block` is the size of a cache block in all layers of its group, over all ranks, for the largest group. Returns an error that
-  // names the field if an option is out of range or the cache cannot be offloaded. `tier_slots`, if given, must outlive the connector. Its
-  // tier may hold blocks of an earlier run, of the cache's block size; then restore() must be called for each slot.
+  // names the field if an option is out of range or the cache cannot be offloaded. `tier_slots`, if given, must outlive the connector. The
+  // tier may then hold blocks of an earlier run, of the cache's block size, so restore() must be called for each slot.
   static Result<std::unique_ptr<OffloadConnector>> create(const OffloadConnectorOptions& options, const CoreConfig& config,
                                                           std::uint64_t bytes_per_block, TierSlots* tier_slots = nullptr);
 
@@ -78,8 +78,8 @@ class OffloadConnector final : public Connector {
   // Called between two calls of the core. A request with more blocks than this, over all groups, is not stored here; a lower tier may store
   // it.
   void set_max_request_blocks(std::uint32_t num_blocks) { max_request_blocks_ = num_blocks; }
-  // Called on the lower tier between two calls of the core. It then stores only requests that are too large for `upper`, which must outlive
-  // it.
+  // Called on the lower tier between two calls of the core. This tier then stores only requests that are too large for `upper`, which must
+  // outlive this connector.
   void set_upper_tier(const OffloadConnector& upper) { upper_ = &upper; }
   // Called between two calls of the core. From then on a load begins only if it takes at most as long as computing its tokens. Loads in
   // flight count as queued before it. While a cost is unknown, all loads begin.
@@ -122,7 +122,7 @@ class OffloadConnector final : public Connector {
   // The record of a request. Its blocks are stored in order: `next_stored` is the first block without a decision, in offloaded blocks.
   struct TrackedRequest {
     std::uint32_t next_stored = 0;
-    bool stores = false;  // a store was decided: the request's blocks are kept until it has ended
+    bool stores = false;  // a store was decided: the request's blocks are kept until the store has ended
     bool has_ended = false;
     std::uint32_t num_loads = 0;                 // number of loads that have not ended
     std::uint32_t num_loaded_tokens = 0;         // tokens of these loads; reduced when blocks fail to load
@@ -130,8 +130,8 @@ class OffloadConnector final : public Connector {
     std::uint32_t end_counted_without_slot = 0;  // blocks before this one are already counted as without room
     std::vector<OffloadKey> storing;
   };
-  // A transfer from its decision to its end. It is first in loads_ or in decided_ (a store, which moves to due_ with the next plan), and
-  // then in moving_ under its id.
+  // A transfer from its decision to its end. A load is first in loads_. A store is first in decided_, and in due_ from the end of
+  // plan_transfers() on. A transfer that has begun is in moving_ under its id.
   struct PendingTransfer {
     RequestId request;
     TransferDirection direction;
@@ -236,8 +236,8 @@ class OffloadConnector final : public Connector {
   KeySet being_loaded_;
   KeySet dropped_after_transfer_;                              // keys in transfer that leave the tier when the transfer has ended
   std::vector<PendingTransfer> loads_;                         // loads of this plan
-  std::vector<PendingTransfer> decided_;                       // stores decided with this plan; they begin with the next one
-  std::vector<PendingTransfer> due_;                           // stores that begin with this plan
+  std::vector<PendingTransfer> decided_;                       // stores decided with this plan, which begin with the next plan
+  std::vector<PendingTransfer> due_;                           // stores that begin with the next call of plan_transfers()
   std::unordered_map<std::uint64_t, PendingTransfer> moving_;  // by transfer id
   OffloadCounters counters_;
   std::uint64_t num_left_out_ = 0;

@@ -115,7 +115,7 @@ void OffloadConnector::invalidated(const RequestView& request, std::uint32_t num
     fail_store(store);
     return true;
   });
-  // None of its blocks is or was in transfer, so no later call will report the end of its stores.
+  // If no block of the request is or was in transfer, no later call will report the end of its stores.
   if (found->second.storing.empty()) found->second.stores = false;
 }
 

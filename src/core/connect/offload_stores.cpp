@@ -12,7 +12,7 @@
 
 namespace quire {
 
-// Implements vLLM's build_connector_meta. Stores have the order of vLLM's lists: new requests first, resumed ones last.
+// Implements vLLM's build_connector_meta. Stores have the order of vLLM's lists: new requests first, resumed requests last.
 void OffloadConnector::planned(const StepPlan& plan) {
   QUIRE_CHECK(core_ != nullptr, "the connector is bound to a core");
   for (const ScheduledKind kind : {ScheduledKind::fresh, ScheduledKind::running, ScheduledKind::resumed})

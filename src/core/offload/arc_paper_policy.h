@@ -26,7 +26,7 @@ class ArcPaperPolicy final : public EvictionPolicy {
   void set_evictable(std::uint32_t slot, bool evictable) override { queues_.set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
 
-  // Based on the current state: if a slot is used later, it may not be evicted.
+  // Uses the current state: a slot that is used before the next eviction is perhaps not evicted.
   void append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const override;
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return queues_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return queues_.num_resident(); }

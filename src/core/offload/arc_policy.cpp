@@ -2,7 +2,7 @@
 //   insert        no list, B1, B2 -> T1
 //   touch         T1, ready -> T2; else to the newest end of its list; in B1 and B2 this also changes the target
 //   evict         T1 -> B1, T2 -> B2; the oldest of a full B1 or B2 -> no list
-//   remove        T1 -> no list (T2 contains only ready blocks)
+//   remove        T1, T2 -> no list
 #include "core/offload/arc_policy.h"
 
 #include <algorithm>

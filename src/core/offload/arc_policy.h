@@ -1,7 +1,7 @@
 #pragma once
 // vLLM's variant of adaptive replacement. T1 contains blocks that were used once, T2 blocks that were used again. B1 and B2 contain keys
-// that were evicted from T1 and T2; a use of such a key changes the target size of T1. Unlike in the paper, every new block enters T1, even
-// if its key is in B1 or B2, and one call of evict() never evicts from T1 again after it has evicted from T2.
+// that were evicted from T1 and T2; a look-up of one of these keys changes the target size of T1. Unlike in the paper, every new block
+// enters T1, even if its key is in B1 or B2, and one call of evict() never evicts from T1 again after it has evicted from T2.
 #include "core/offload/ghost_keys.h"
 #include "core/offload/key_index.h"
 #include "core/offload/recency_order.h"

@@ -28,10 +28,10 @@ class GhostKeys {
   }
   void touch(std::uint32_t entry);
 
-  // Adds the key as the newest of the list. It must be in neither list. A full list first forgets its oldest key.
+  // Adds the key as the newest of the list. The key must be in neither list. A full list first forgets its oldest key.
   void push(List list, const OffloadKey& key);
   void forget(const OffloadKey& key);
-  // Requires a list that is not empty.
+  // Forgets the oldest key of a list, which must not be empty.
   void forget_oldest(List list) { drop(of(list).front()); }
 
   [[nodiscard]] std::vector<OffloadKey> keys(List list) const;

@@ -1,6 +1,6 @@
 #pragma once
 // A doubly linked list of indices of an array. Lists without common elements may share one array of links. The list does not own the links,
-// which must outlive it.
+// which must outlive the list.
 #include <cstdint>
 #include <span>
 
@@ -27,7 +27,7 @@ class IndexList {
   // Return the neighbours of an element, or kNoIndex at the ends.
   [[nodiscard]] std::uint32_t prev(std::uint32_t index) const { return links_[index].prev; }
   [[nodiscard]] std::uint32_t next(std::uint32_t index) const { return links_[index].next; }
-  // Returns whether the index is in this list, or in another one that shares its links.
+  // Returns whether the index is in this list, or in another list that shares the links.
   [[nodiscard]] bool linked(std::uint32_t index) const {
     QUIRE_CHECK(index < links_.size(), "the index is in the array");
     return links_[index].next != IndexLink::kUnlinked;

@@ -18,13 +18,13 @@ class KeyIndex final : public SlotKeys {
   [[nodiscard]] std::uint32_t size() const { return size_; }
   // Returns the entry with this key, or kNoIndex if no entry has it.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const;
-  // Returns the key of an entry that has one; valid until the entry is inserted again.
+  // Returns the last key of an entry. The reference is valid until the entry is inserted again.
   [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const override {
     QUIRE_CHECK(entry < keys_.size(), "the entry is in the index");
     return keys_[entry];
   }
 
-  // Neither the key nor the entry may be in the index.
+  // Gives the entry a key. Neither the key nor the entry may be in the index.
   void insert(const OffloadKey& key, std::uint32_t entry);
   void remove(std::uint32_t entry);
   // Stops the program if a key is in a wrong chain or the count is wrong.

@@ -28,6 +28,7 @@ namespace {
 constexpr std::int32_t kStoring = -1;
 constexpr std::int32_t kUnread = -2;
 constexpr std::int64_t kMaxSlots = 1 << 28;
+constexpr const char* kLookUp = "use only keys that lookup counted";
 
 std::unique_ptr<EvictionPolicy> make_policy(const OffloadOptions& options, std::uint32_t num_slots, const KeyIndex& keys) {
   if (options.custom_policy) return options.custom_policy(num_slots, keys);
@@ -44,8 +45,8 @@ std::unique_ptr<EvictionPolicy> make_policy(const OffloadOptions& options, std::
   QUIRE_CHECK(false, "the policy is known");
 }
 
-std::unexpected<Error> bad_key(std::size_t position, const char* what) {
-  return fail(ErrorCode::invalid_argument, fmt::format("keys[{}]", position), what, "use only keys that lookup counted");
+std::unexpected<Error> bad_key(std::size_t position, const char* what, const char* remedy) {
+  return fail(ErrorCode::invalid_argument, fmt::format("keys[{}]", position), what, remedy);
 }
 
 }  // namespace
@@ -106,8 +107,8 @@ Result<std::span<const OffloadSlot>> OffloadLedger::prepare_load(std::span<const
   slots_.clear();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t slot = index_.find(keys[i]);
-    if (slot == kNoIndex) return bad_key(i, "the key is not in the tier");
-    if (ref_counts_[slot] == kStoring) return bad_key(i, "the key is still being stored");
+    if (slot == kNoIndex) return bad_key(i, "the key is not in the tier", kLookUp);
+    if (ref_counts_[slot] == kStoring) return bad_key(i, "the key is still being stored", kLookUp);
     slots_.push_back(OffloadSlot{slot});
   }
   for (const OffloadSlot slot : slots_) {
@@ -125,7 +126,7 @@ Result<void> OffloadLedger::complete_load(std::span<const OffloadKey> keys) {
     if (slot == kNoIndex || ref_counts_[slot] <= 0) {
       // Restores the counts that were already changed, so that an error changes nothing.
       for (const OffloadSlot taken : slots_) ++ref_counts_[taken.value];
-      return bad_key(i, "the key is not being loaded");
+      return bad_key(i, "the key is not being loaded", "complete each load once");
     }
     --ref_counts_[slot];
     slots_.push_back(OffloadSlot{slot});

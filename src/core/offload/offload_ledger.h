@@ -1,6 +1,7 @@
 #pragma once
-// Records which blocks a lower tier holds, in which slots, and which slots are being read or written. It moves no data. Decisions equal
-// vLLM's CPUOffloadingManager and FilterReusedOffloadingManager (v0.19.0): the same answers, slots and evicted blocks, in the same order.
+// Records which blocks a lower tier holds, in which slots, and which slots are being read or written. The ledger moves no data. Decisions
+// equal vLLM's CPUOffloadingManager and FilterReusedOffloadingManager (v0.19.0): the same answers, slots and evicted blocks, in the same
+// order.
 //
 // A transfer has two calls: prepare_load and complete_load, or prepare_store and complete_store. Blocks are not evicted in between. A store
 // must be completed even if its request has ended. Not thread-safe. Do not pass views that prepare_store() returned to prepare_store().
@@ -26,7 +27,8 @@ class OffloadLedger {
   OffloadLedger(const OffloadLedger&) = delete;
   OffloadLedger& operator=(const OffloadLedger&) = delete;
 
-  // Returns how many leading keys can be loaded, up to the first missing one. Only this call counts for the reuse filter.
+  // Returns the number of leading keys that can be loaded: the keys before the first key that is missing or still being stored. Only this
+  // call counts for the reuse filter.
   std::uint32_t lookup(std::span<const OffloadKey> keys);
 
   // Returns the keys' slots, which can be read until complete_load() with the same keys. The result is valid until the next call. Error: a
@@ -41,19 +43,20 @@ class OffloadLedger {
   // of touch().
   void use(std::span<const OffloadKey> keys);
 
-  // Assigns slots to the keys without one. Evicts other keys if needed, but none of `keys`. Returns nullopt and changes nothing if not all
-  // of them fit. The keys should differ: a key that is given twice gets two slots, and the first slot is lost permanently, as in vLLM.
+  // Assigns slots to the keys that have no slot; with a reuse filter, only to keys that were looked up often enough. Evicts other keys if
+  // needed, but none of `keys`. Returns nullopt and changes nothing if not all of these keys fit. The keys should differ: a key that is
+  // given twice gets two slots, and the first slot is lost permanently, as in vLLM.
   std::optional<PreparedStore> prepare_store(std::span<const OffloadKey> keys);
-  // Assigns slots to as many leading keys without one as fit. Evicts no key of `keys` or `kept`.
+  // Like prepare_store(), but assigns slots to as many leading keys as fit, and evicts no key of `keys` or `kept`.
   PreparedStore prepare_store_of_leading(std::span<const OffloadKey> keys, std::span<const OffloadKey> kept);
-  // Ends the stores of those `keys` that are being stored. On success they can be loaded from now on; otherwise they are removed. Other
-  // keys are ignored.
+  // Ends the stores of the `keys` that are being stored. After success, these keys can be loaded; otherwise they are removed. Other keys
+  // are ignored.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
 
   // Reports what a slot contains from an earlier run (OffloadOptions::restores), once per slot: null for nothing, or `key`, which can be
   // loaded from now on. The key becomes the oldest resident key, so the most recently stored keys must be reported first. Returns whether
-  // the key is used; a key that is already resident is not, and its slot is free. A slot is not used for stores before its report, and
-  // nothing is evicted before all reports.
+  // the slot now holds the key. If the key is already resident, or null, the slot is free. A slot is not used for stores before its report,
+  // and nothing is evicted before all reports.
   bool restore(OffloadSlot slot, const OffloadKey* key);
 
   // Removes the key, as an eviction does. Returns false and changes nothing if the key is absent, being stored or being loaded.

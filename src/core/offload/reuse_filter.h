@@ -19,7 +19,7 @@ class ReuseFilter {
   ReuseFilter(const ReuseFilter&) = delete;
   ReuseFilter& operator=(const ReuseFilter&) = delete;
 
-  // Counts every key, including those after the first key that is missing in the tier.
+  // Counts every key, including the keys after the first key that is missing in the tier.
   void count(std::span<const OffloadKey> keys);
   // Returns the keys that were counted often enough, in their order. Valid until the next call.
   std::span<const OffloadKey> eligible(std::span<const OffloadKey> keys);
@@ -34,7 +34,7 @@ class ReuseFilter {
 
  private:
   ReuseFilter(std::uint64_t store_threshold, std::uint32_t max_tracked_keys);
-  // Returns an unused entry, or the entry of the oldest key if all are used.
+  // Returns an unused entry. If all entries are used, removes the oldest key and returns its entry.
   std::uint32_t take_entry();
 
   std::uint64_t store_threshold_;

@@ -1,9 +1,9 @@
 #pragma once
 // S3-FIFO: J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO Queues are All You Need for Cache Eviction", SOSP 2023, algorithm 1. New
-// blocks enter a small queue, a tenth of the tier. Blocks that are used more than once there move to the main queue; the others are evicted
-// soon. A block that returns while its key is a ghost enters the main queue directly. As in the authors' implementation, ghosts are checked
-// before new ghosts are added. A block in transfer cannot be evicted: the policy then evicts the next block of the same queue, or one of
-// the other queue.
+// blocks enter a small queue of a tenth of the tier's slots. Blocks that are used more than once in the small queue move to the main queue;
+// all other blocks are evicted soon. A block that returns while its key is a ghost enters the main queue directly. As in the authors'
+// implementation, ghosts are checked before new ghosts are added. A block in transfer cannot be evicted: the policy then evicts the next
+// block of the same queue, or one of the other queue.
 #include "core/offload/ghost_keys.h"
 #include "core/offload/key_index.h"
 #include "core/offload/slot_queues.h"
@@ -25,7 +25,7 @@ class S3FifoPolicy final : public EvictionPolicy {
   void set_evictable(std::uint32_t slot, bool evictable) override { queues_.set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
 
-  // Uses the current state: a slot that is used later may not be evicted.
+  // Uses the current state: a slot that is used before the next eviction is perhaps not evicted.
   void append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const override;
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return queues_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return queues_.num_resident(); }

@@ -10,7 +10,7 @@
 namespace quire {
 
 // Shared by the policies with two queues. A policy announces the queue of each new key first, and the key is inserted later, because the
-// ledger stores keys only after the policy has decided what it evicts.
+// ledger stores keys only after the policy has decided which slots it evicts.
 class SlotQueues {
  public:
   enum class Queue : std::uint8_t { first, second };
@@ -37,7 +37,7 @@ class SlotQueues {
 
   // Announces the queue of the next key. Exactly one insert() or replace() must follow for each announcement, in the same order.
   void announce(Queue queue);
-  // Inserts the slot as the newest of the announced queue. It is not evictable.
+  // Inserts the slot as the newest of the announced queue. The slot is not evictable.
   void insert(std::uint32_t slot);
   // Puts `slot` at the position of `old`, regardless of the announced queue. Both slots are not evictable.
   void replace(std::uint32_t old, std::uint32_t slot);
@@ -46,7 +46,7 @@ class SlotQueues {
     QUIRE_CHECK(slot < queue_of_.size(), "a removed slot is in the tier");
     of(queue_of_[slot]).remove(slot);
   }
-  // Moves the slot to the newest end of `queue`. Whether it is evictable does not change.
+  // Moves the slot to the newest end of `queue`. Does not change whether the slot is evictable.
   void move(std::uint32_t slot, Queue queue);
   void set_evictable(std::uint32_t slot, bool evictable) {
     QUIRE_CHECK(slot < queue_of_.size(), "a slot that becomes evictable or not is in the tier");

@@ -44,21 +44,21 @@ class BeamSearch {
     std::vector<PositionLogprobs> logprobs;
     double cum_logprob = 0.0;
     double score = 0.0;
-    bool by_eos = false;  // its last token is an EOS that ended it
+    bool by_eos = false;  // the last token is an EOS that ended the text
   };
 
   explicit BeamSearch(Options options);
 
-  // Makes a step. `offers` has one list per beam (in the first step, one list for the prompt): the candidates for its next token, the most
-  // probable first.
+  // Advances the search by one step. `offers` has one list per beam (in the first step, one list for the prompt): the candidates for the
+  // next token of the beam, the most probable first.
   void step(std::span<const std::vector<TokenLogprob>> offers);
   [[nodiscard]] std::uint32_t num_steps() const { return num_steps_; }
   // Returns the open beams. The number of outputs of each beam is the number of steps.
   [[nodiscard]] std::span<const Beam> beams() const { return beams_; }
   [[nodiscard]] std::vector<TokenId> outputs(std::uint32_t beam) const;
   [[nodiscard]] bool is_over() const;
-  // Returns the hypotheses of the answer, the best first. Call it when the search is over. There are `width` hypotheses if each step
-  // offered enough tokens.
+  // Returns the hypotheses of the answer, the best first. Must be called only when the search is over. There are `width` hypotheses if each
+  // step offered enough tokens.
   [[nodiscard]] std::vector<Hypothesis> best() const;
 
  private:
@@ -93,7 +93,7 @@ class BeamSearch {
   // The beams of the next step, the most probable first.
   std::vector<Beam> beams_;
   std::vector<Path> paths_;      // paths of the beams; before the first step, the path of the prompt
-  std::vector<Path> completed_;  // the best hypotheses so far, at most `width`, the best first; equal ones in the order of their completion
+  std::vector<Path> completed_;  // the best hypotheses so far, at most `width`, the best first; equal scores in the order of completion
 };
 
 }  // namespace quire

@@ -62,7 +62,7 @@ class GrammarThread {
   std::deque<Job> jobs_;
   std::vector<Compiled> compiled_;
   bool stopping_ = false;
-  // Used by the thread. The first entry of `cache_` is the most recently used grammar.
+  // Used only by the compiling thread. The first entry of `cache_` is the most recently used grammar.
   std::shared_ptr<const GrammarCompiler> compiler_;
   std::list<CachedMatcher> cache_;
   std::size_t num_cached_bytes_ = 0;

@@ -74,7 +74,7 @@ class Grammars final : public Grammar {
     bool is_beam = false, restarts = false;
     std::size_t num_outputs = 0;  // number of outputs that were already searched for the beginning
     std::size_t begin = 0;        // index of the first output to which the grammar applies
-    std::vector<TokenId> tail{};  // before the beginning: the last outputs, at most one fewer than `begin_after` has
+    std::vector<TokenId> tail{};  // before the grammar begins: the last outputs, fewer than `begin_after` has tokens
     // The worker's draft tokens; the core knows only their number.
     std::vector<TokenId> expected{};
   };

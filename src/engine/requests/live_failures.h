@@ -18,8 +18,8 @@ class LiveFailures {
       : core_(core), live_(live), forks_(forks), searches_(searches) {}
 
   // Ends the requests whose output is not finite, or for which no token is left to sample. Called before the core's apply(), so that the
-  // core drops the placeholder of a failed sample. Requests that ran on blocks that were not loaded are skipped: their tokens are dropped
-  // anyway, and a non-finite output of theirs is no fault of the model.
+  // core drops the placeholder of a failed sample. Skips requests whose tokens the core drops anyway. For example, a request that ran on
+  // blocks that were not loaded may have a non-finite output although the model is correct.
   void end_failed(const WorkerResult& result);
   void end_refused(std::vector<Grammars::Failure> failures);
   // Reports to the client that its request has failed: the core has ended the request because blocks were not loaded

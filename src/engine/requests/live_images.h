@@ -19,14 +19,15 @@ class LiveImages {
   // Passes the images to the worker. Returns true if the request must wait for them; the submission was then moved from. Returns false if
   // all images are already encoded, or their tokens are in the prefix cache.
   bool take(Submission& submission);
-  // A waiting request, with the commands for the request that have come since. They are executed in this order after the request is added.
+  // A waiting request, and the commands for it that have arrived since. The forks are made after the request is added, and then the inputs
+  // are appended.
   struct Waiting {
     Submission submission;
     std::vector<Fork> forks{};
-    std::vector<SessionTokens> inputs{};  // inputs of the children
+    std::vector<SessionTokens> inputs{};  // inputs of sessions that are children
     std::vector<std::shared_ptr<EncodedImage>> needed{};
 
-    [[nodiscard]] std::vector<RequestId> ids() const;  // ids of its requests, and of the children to fork
+    [[nodiscard]] std::vector<RequestId> ids() const;  // ids of the submission's requests, and of the children to fork
   };
   // Returns the requests that no longer wait, in the order of arrival.
   std::vector<Waiting> take_ready();
@@ -37,9 +38,9 @@ class LiveImages {
   bool fork(const Fork& fork);
   bool append(SessionTokens& input);
   // Ends a request. Returns:
-  // - `unknown`: no request with that id waits here;
+  // - `unknown`: no request with this id waits here;
   // - `one`: other requests of the submission still wait;
-  // - `all`: it was the last request of its submission, which was moved to `whole`.
+  // - `all`: the request was the last of its submission and of the children to fork; the submission was moved to `whole`.
   enum class Ended : std::uint8_t { unknown, one, all };
   Ended end(RequestId id, FinishReason reason, Waiting& whole);
   // Returns the ids of all waiting requests.

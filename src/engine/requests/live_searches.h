@@ -17,7 +17,7 @@ class LiveSearches {
   LiveSearches(Core& core, LiveRequests& live) : live_(live), searches_(core, live.eos_ids(), live.grammars(), live.encoder_inputs()) {}
 
   void add(Submission& submission);
-  // Returns the search of an open beam; nullopt: its search has ended, or the id is not that of a beam.
+  // Returns the search of an open beam; nullopt: its search has ended, or the id is not the id of a beam.
   [[nodiscard]] std::optional<RequestId> search_of(RequestId beam) const { return searches_.search_of(beam); }
   // Records that a beam of the search was first admitted.
   void admit(RequestId search, const FirstAdmission& admission, double now_s);

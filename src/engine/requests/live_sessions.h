@@ -21,8 +21,8 @@ class LiveSessions {
 
   // Begins a session. Called immediately after the core has accepted the request.
   void begin(LiveRequest& live, Submission& submission);
-  // Copies the state of a parent to its child: within an answer, or after it. Inputs of the parent that it has not begun to answer are not
-  // copied.
+  // Copies the state of a parent session to its child. The parent may be within an answer or after it. Inputs that the parent has not begun
+  // to answer are not copied.
   void fork(RequestId id, LiveRequest& child, const LiveSession& parent);
   // Appends an input. Ignored if the session has ended. Returns whether the session continued or ended.
   bool append(SessionTokens input);

@@ -43,7 +43,7 @@ class BeamSearches {
   // `grammars` is null if structured output is not possible. `encoder_inputs` is null if the model has no encoder.
   BeamSearches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars, LiveEncoderInputs* encoder_inputs = nullptr);
 
-  // Adds a search. Its id is that of the submission, and its beams have ids that no client uses. `adapter` may be null.
+  // Adds a search under the id of the submission. The beams get ids that no client uses. `adapter` may be null.
   void add(Submission& submission, SharedLease adapter, double now_s);
   [[nodiscard]] static bool is_beam(RequestId id) { return id.value >= kFirstBeam; }
   // Returns the search of an open beam; nullopt: its search has ended.

@@ -1,5 +1,5 @@
 #pragma once
-// Returns the tool that a finished turn calls, by calling the function that its request provided. Belongs to the engine thread.
+// Returns the tool that a finished turn calls, by calling the function that the turn's request provided. Belongs to the engine thread.
 #include <string>
 #include <unordered_map>
 #include <utility>

@@ -166,7 +166,9 @@ Result<void> validate_transfer(const EngineRequest& request, KvRole role) {
   std::size_t num_blocks = 0;
   for (const auto& ids : params.remote_block_ids) num_blocks += ids.size();
   if (params.remote_block_ids.size() > kMaxTransferGroups || num_blocks > kMaxTransferBlocks)
-    return refuse(ErrorCode::invalid_argument, fmt::format("has {} remote_block_ids", num_blocks),
+    return refuse(ErrorCode::invalid_argument,
+                  fmt::format("has {} remote_block_ids in {} groups, but at most {} in {} groups are allowed", num_blocks,
+                              params.remote_block_ids.size(), kMaxTransferBlocks, kMaxTransferGroups),
                   "send the kv_transfer_params from the producer's answer");
   const bool has_source =
       !params.remote_engine_id.empty() && !params.remote_request_id.empty() && !params.remote_host.empty() && params.remote_port != 0;

@@ -1,7 +1,7 @@
-// The thread of `PeerCache`, and how questions and loads reach a peer and return. The thread blocks only in poll() and in host name
+// The thread of `PeerCache`, and the path of lookups and loads to a peer and back. The thread blocks only in poll() and in host name
 // resolution. Received bytes are not trusted: an answer's MAC must match the secret and this connection, and a block must match the offload
 // key that this server computed from the request's tokens. peer_cache_trust.cpp handles peers that misbehave. The callbacks of jobs and
-// questions run without the mutex.
+// lookups run without the mutex.
 #include "runtime/remote/peer_cache.h"
 
 #include <poll.h>
@@ -16,9 +16,9 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kMaxFinds = 1024;  // question frames queued per peer
+constexpr std::size_t kMaxFinds = 1024;  // lookup frames queued per peer
 constexpr int kFramesPerPeer = 8;        // frames of one peer that are handled before the next peer's frames
-constexpr int kCacheTick_ms = 10;        // poll() timeout while a question or load is in flight
+constexpr int kCacheTick_ms = 10;        // poll() timeout while a lookup or load is in flight
 constexpr int kIdleTick_ms = 1000;       // poll() timeout while a connection is open
 
 }  // namespace
@@ -130,7 +130,7 @@ void PeerCache::take_lookups(TimePoint now) {
   for (Load& load : submitted) route(std::move(load), now);
 }
 
-// Sends the question to all available peers at the same time, because any peer may hold the blocks.
+// Sends the lookup to all available peers at the same time, because any peer may hold the blocks.
 void PeerCache::begin(const std::shared_ptr<Lookup>& question, TimePoint now) {
   question->until = now + steady_seconds(options_.lookup_timeout_s);
   question->has.resize(peers_.size());
@@ -164,7 +164,7 @@ void PeerCache::route(Load load, TimePoint now) {
   peer->jobs.push_back(std::move(load));
 }
 
-// Sends as many queued questions and loads to the peer as its connections allow.
+// Sends as many queued lookups and loads to the peer as its connections allow.
 void PeerCache::send_requests(Peer& peer, TimePoint now) {
   const auto is_open = [&](PeerClientConnection& connection, bool has_more, TimePoint& until) {
     if (!has_more) return false;

@@ -1,16 +1,15 @@
 #pragma once
 // Gives access to the blocks of other servers (peers) as a `SharedStore` (shared_store.h). A private thread asks the peers which offload
 // keys they hold, loads blocks from the peers and verifies each block (peer_wire.h). The store itself keeps no blocks. Called by the
-// engine's threads, which never wait; the private thread runs the callbacks. In the code, a question is one ask() and its messages to the
-// peers.
+// engine's threads, which never wait; the private thread runs the callbacks. A lookup is one ask() with its messages to the peers.
 //
 // States of a peer, and the events that change them:
 //   in use    -> paused    its connection is lost or stalls, a block does not verify, or its model or secret differs
-//   paused    -> on trial  the first question after the pause: it is sent to the peer, but does not wait for the peer's answer
+//   paused    -> on trial  the first lookup after the pause is sent to the peer, but does not wait for the peer's answer
 //   on trial  -> in use    the peer answers
-//   on trial  -> paused    the peer does not answer: the pause doubles. It also doubles after each corrupted block, until the peer
-//                          sends a valid block
-//   any       -> self      the peer reports this server's engine id: it is never asked again
+//   on trial  -> paused    the peer does not answer: the pause doubles. The pause also doubles after each corrupted block, until the
+//                          peer sends a valid block
+//   any       -> self      the peer reports this server's engine id, and is never asked again
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -39,7 +38,7 @@ struct PeerCacheOptions {
   std::string engine_id;                   // id of this server
   std::uint32_t num_places = 0;            // upper bound of the slot numbers in jobs; the store ignores these numbers
   std::vector<std::uint64_t> group_bytes;  // bytes of a block, by cache group
-  // Time limit of a question in seconds. Afterwards the question ends with the answers received so far.
+  // Time limit of a lookup in seconds. Afterwards the lookup ends with the answers received so far.
   double lookup_timeout_s = 0.15;
   // A peer counts as stalled after `timeout_s` without a whole block or another answer, or when it is slower than `min_bytes_per_s`.
   double timeout_s = 1.2, min_bytes_per_s = 4e6;

@@ -1,5 +1,5 @@
 #pragma once
-// State of a question, a load and a peer of `PeerCache` (peer_cache.h). Only the files that define members of `PeerCache` include this
+// State of a lookup, a load and a peer of `PeerCache` (peer_cache.h). Only the files that define members of `PeerCache` include this
 // header. After the store's thread has taken an object from the queues, only this thread uses it.
 #include <deque>
 #include <functional>
@@ -37,7 +37,7 @@ struct PeerCache::Peer {
         asks(options.peers[which], options.fingerprint, kMaxPeerPayload),
         loads(options.peers[which], options.fingerprint, peer_block_payload(block_bytes)) {}
 
-  // One frame of a question.
+  // One frame of a lookup.
   struct FindRequest {
     std::shared_ptr<Lookup> question;
     std::size_t first = 0, count = 0;

@@ -1,4 +1,4 @@
-// Handles a peer that misbehaves, and the questions and loads that wait for the peer. Runs on the store's thread, except for the public
+// Handles a peer that misbehaves, and the lookups and loads that wait for the peer. Runs on the store's thread, except for the public
 // functions.
 #include <fmt/format.h>
 
@@ -77,8 +77,8 @@ void PeerCache::end(const Load& load, TierOutcome outcome) {
   load.job.over(outcome);
 }
 
-// Sends a probe question as well as loads of recently moved blocks. The loads may end as `absent`, because the blocks may have moved or
-// were evicted; the question shows whether any peer answers.
+// Sends a probe lookup, and loads of recently moved blocks. The loads may end as `absent`, because the blocks may have moved or were
+// evicted; the lookup shows whether any peer answers.
 void PeerCache::probe_loads() {
   auto question = std::make_shared<Lookup>();
   question->names.resize(1);

@@ -10,7 +10,7 @@
 namespace quire {
 
 void PeerClientConnection::open() {
-  QUIRE_CHECK(state_ == State::closed, "a line is closed before it is opened");
+  QUIRE_CHECK(state_ == State::closed, "a connection is closed before it is opened");
   link_ = std::make_unique<PeerFrameStream>(std::make_unique<NetStream>(address_, std::make_shared<NetTls>()),
                                             std::max(kMaxPeerPayload, max_payload_));
   state_ = State::greeting;

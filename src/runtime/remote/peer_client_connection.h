@@ -1,11 +1,11 @@
 #pragma once
-// A client's connection to a server that gives blocks by offload key (peer_wire.h). The owner opens the connection when it is needed and
-// closes it after it was idle for a while. One thread uses and polls the connection.
+// A client's connection to a server that gives blocks by offload key (peer_wire.h). The owner opens the connection when needed, and closes
+// an idle connection after a while. One thread uses and polls the connection.
 //
 // States, and what moves it:
 //   closed   -> greeting  open()
 //   greeting -> open      advance(): the other side has proved that it has the secret
-//   any      -> closed    close(); the caller must handle the open questions and loads
+//   any      -> closed    close(); the caller must handle the open lookups and loads
 #include <chrono>
 #include <cstdint>
 #include <memory>

@@ -1,13 +1,14 @@
 #pragma once
-// Fetches blocks from other servers: a private thread requests blocks, verifies each block and passes it on (peer_wire.h). Each request is
-// one fetch with a separate connection.
+// Fetches blocks from other servers: a private thread requests blocks, verifies each block and passes it on (peer_wire.h). All blocks of a
+// request are one fetch, with a separate connection.
 //
 // States of a fetch, and what moves the fetch to the state:
 //   announced  expect(): the jobs follow                                         the caller
 //   waits      all jobs were added; or release() or renew(), which have no jobs  add()
 //   in flight  the fetch has a connection                                        the thread, at most kMaxPeerConnections at a time
 //   over       each job's `over` was called once                                 the thread (served, failed or too late), or cancel()
-// In each case the fetcher notifies the producer once that the blocks may be freed, if the producer can be reached.
+// When a fetch is over, the fetcher notifies the producer once that the blocks may be freed, if the producer can be reached. The destructor
+// notifies no producer.
 #include <chrono>
 #include <cstdint>
 #include <deque>

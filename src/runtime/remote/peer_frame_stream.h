@@ -1,5 +1,6 @@
 #pragma once
-// Sends and receives frames (peer_wire.h) on one connection between two servers; both sides use it. One thread uses and polls the stream.
+// Sends and receives frames (peer_wire.h) on one connection between two servers. Used by both sides, each on one thread, which also polls
+// the stream.
 #include <chrono>
 #include <cstddef>
 #include <memory>

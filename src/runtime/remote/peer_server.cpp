@@ -60,7 +60,9 @@ Result<int> listen_at(const std::string& host, std::uint16_t port) {
   if (error != 0)
     return refuse("kv_host", fmt::format("cannot resolve {}: {}", host, gai_strerror(error)), "use an address of this machine");
   const int descriptor = socket(addresses->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return refuse("kv_host", host + ": cannot open a socket: " + system_problem(), "use an address of this machine");
+  if (descriptor < 0)
+    return refuse("kv_host", host + ": cannot open a socket: " + system_problem(),
+                  "use an address of this machine, or allow more open files");
   const int is_on = 1;
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &is_on, sizeof is_on);
   if (bind(descriptor, addresses->ai_addr, addresses->ai_addrlen) == 0 && listen(descriptor, kPeerBacklog) == 0) return descriptor;

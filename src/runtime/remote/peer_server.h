@@ -1,7 +1,7 @@
 #pragma once
 // Serves blocks to other servers, on a private thread (peer_wire.h). Clients with the secret get blocks of a `PeerBlockSource` by offload
-// key (peer_block_source.h). The blocks of a request that has ended here are kept by a lease, until its consumer has fetched them. The
-// bytes of a leased block stay in the KV cache and are copied when the block is sent.
+// key (peer_block_source.h). The blocks of a request that has ended here are kept by a lease, until the consumer of the request has fetched
+// the blocks. The bytes of a leased block stay in the KV cache and are copied when the block is sent.
 //
 // States of a lease, and the events that change them:
 //   (none)    -> promised  open_lease(): the request has ended; a notified consumer may ask immediately
@@ -52,7 +52,7 @@ struct PeerServerStats {
 // Any thread may call the functions, except the destructor. No function waits for the network.
 class PeerServer {
  public:
-  // Returns an error on `kv_host` or `kv_port` if it cannot listen there.
+  // Starts to listen. Errors name `kv_host` or `kv_port`: the server cannot listen at this address.
   static Result<std::unique_ptr<PeerServer>> open(PeerServerOptions options);
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;
@@ -70,11 +70,11 @@ class PeerServer {
   // `request_id`. The server's thread may call the blocks' copy() until keep() or end() returns.
   void open_lease(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks);
   // Passes the store job of a block. From now on the server calls the job's copy() each time the block is requested. If the lease is over,
-  // the job ends immediately.
+  // the job soon ends as cancelled.
   void keep(std::uint64_t ticket, std::uint32_t index, TierJob job);
   // Ends the lease. The server copies no block of the lease after this function has returned.
   void end(std::uint64_t ticket);
-  // Limits all current and future leases to `seconds` from now, for a server that gets no new consumers.
+  // Limits the remaining time of all leases, and the time of new leases, to `seconds`. For a server that gets no new consumers.
   void expire_leases(double seconds);
 
   [[nodiscard]] PeerServerStats stats() const;

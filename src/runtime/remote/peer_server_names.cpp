@@ -1,5 +1,5 @@
-// Answers requests by offload key from a `PeerBlockSource`: which keys it holds, and the bytes of blocks. Runs on the server's thread. A
-// block that was evicted in the meantime is reported as gone.
+// Answers requests by offload key from a `PeerBlockSource`: which keys the source holds, and the bytes of blocks. Runs on the server's
+// thread. A block that was evicted in the meantime is reported as gone.
 #include "base/check.h"
 #include "runtime/remote/peer_server_state.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 // Connects `StoreTransport` to blocks of other servers, as a `BlockStore` (block_store.h). A store job keeps a block for a consumer by a
-// lease of peer_server.h. A load job gets a block from a producer by a fetch of peer_fetcher.h. A slot is only a number that connects a job
-// to its lease or fetch; it holds no bytes.
+// lease of peer_server.h. A load job gets a block from a producer by a fetch of peer_fetcher.h. A slot holds no bytes: it is only a number
+// that connects a job to its lease or fetch.
 #include <cstdint>
 #include <memory>
 #include <mutex>

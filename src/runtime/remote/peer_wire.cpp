@@ -1,4 +1,4 @@
-// Encodes and decodes frames. The threads of peer_server.h, peer_fetcher.h and peer_cache.h use it, each with a separate `PeerFrameCodec`.
+// Encodes and decodes frames. Used by the threads of peer_server.h, peer_fetcher.h and peer_cache.h, each with a separate `PeerFrameCodec`.
 // Lengths are checked before memory is allocated or read: a payload length above the limit ends the connection.
 #include "runtime/remote/peer_wire.h"
 

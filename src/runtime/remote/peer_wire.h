@@ -6,7 +6,7 @@
 //   consumer  hello    magic, version, fingerprint of the model and its layout, the consumer's nonce
 //   producer  welcome  the producer's nonce, its engine id, MAC
 //   consumer  read     request id, range of blocks, MAC              then per block:   producer  block   index, bytes, MAC
-//   consumer  done     request id, MAC: the blocks may be freed      or renew: they are still needed
+//   consumer  done     request id, MAC: the blocks may be freed      or renew: the blocks are still needed
 //   producer  bye      outcome
 //
 //   consumer  find     number, offload keys, MAC                     producer  found   number, which keys are held, MAC
@@ -99,8 +99,8 @@ class PeerFrameParser {
  public:
   explicit PeerFrameParser(std::size_t max_payload) : bytes_(kPeerHeadBytes + max_payload) {}
 
-  // Returns the buffer for received bytes. The buffer is empty only while next() has not returned a whole frame. Invalidates the view of
-  // the last frame.
+  // Returns the free part of the buffer, for received bytes. The part is empty only while a whole frame waits for next(). Invalidates the
+  // view of the last frame.
   std::span<std::byte> room();
   void filled(std::size_t num_bytes) { end_ += num_bytes; }
   // Returns the next whole frame; nullopt if more bytes are needed or the input is invalid (`is_broken()`).
@@ -123,7 +123,7 @@ class PeerFrameCodec {
   static void add_bye(std::vector<std::byte>& out, PeerCloseReason reason);
   void add_welcome(std::vector<std::byte>& out, const PeerSession& session, std::string_view engine_id);
   void add_request(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, const PeerRequest& request);
-  // At most `kMaxPeerKeys` offload keys.
+  // `names` must have 1 to kMaxPeerKeys offload keys.
   void add_keys(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, std::uint32_t number,
                 std::span<const OffloadKey> names);
   void add_found(std::vector<std::byte>& out, const PeerSession& session, const PeerFound& found);
@@ -150,7 +150,7 @@ class PeerFrameCodec {
  private:
   Sha256Digest mac_of(PeerKind kind, const PeerSession& session, const OffloadKey* name, std::span<const std::byte> payload);
   void seal(std::vector<std::byte>& out, std::size_t payload_at, PeerKind kind, const PeerSession& session, const OffloadKey* name);
-  // Returns the payload without its MAC.
+  // Verifies the MAC of a frame. Returns the payload without the MAC; nullopt if the MAC does not verify.
   std::optional<std::span<std::byte>> open(const PeerFrame& frame, const PeerSession& session, const OffloadKey* name);
 
   KeyedMac mac_;

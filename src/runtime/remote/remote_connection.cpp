@@ -1,5 +1,5 @@
 // Parses replies with hiredis' reader, without hiredis' contexts: the asynchronous context aborts the program when a store sends an
-// unexpected reply, and no context limits the memory that a store can make it use. Only the thread of a `RemoteConnectionPool`
+// unexpected reply, and no context limits the memory for the reply of a store. Only the thread of a `RemoteConnectionPool`
 // (remote_connection_pool.h) uses a connection; the pool decides what to do after a loss. The functions neither wait nor throw.
 #include "runtime/remote/remote_connection.h"
 

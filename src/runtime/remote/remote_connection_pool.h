@@ -4,7 +4,7 @@
 //
 // Stages of a command, and the queue that holds the command:
 //   submit()                                                        `submitted_`, then `jobs_`
-//   -> start_one(): a connection is chosen, its words are written   `sent` of that connection
+//   -> start_one(): a connection is chosen, the words are written   `sent` of that connection
 //   -> a reply, or the loss of the connection: over()
 #include <chrono>
 #include <cstdint>
@@ -29,7 +29,7 @@ struct RemoteCommand {
   // Writes the words of the command. Called on the pool's thread when the command is sent, and again after a redirect. Returns false if the
   // caller no longer needs the command.
   std::function<bool(std::vector<std::string>& words)> write;
-  // Called once, on the pool's thread. It must not throw or destroy the pool.
+  // Called once, on the pool's thread. Must neither throw nor destroy the pool.
   std::function<void(const RemoteReply& reply)> over;
 };
 
@@ -53,7 +53,8 @@ class RemoteConnectionPool {
 
   // May be called on any thread; returns immediately.
   void submit(RemoteCommand command);
-  // Returns why a connection was lost last, or the store's last error; empty if there was no problem. May be called on any thread.
+  // Returns the reason for the last loss of a connection, or the store's last error; empty if there was no problem. May be called on any
+  // thread.
   [[nodiscard]] std::string last_problem() const;
 
  private:

@@ -14,7 +14,7 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kTransfersInFlight = 4;                    // blocks in flight per connection
-constexpr std::uint32_t kLookupsInFlight = 1024;                   // questions in flight per connection
+constexpr std::uint32_t kLookupsInFlight = 1024;                   // looked-up keys in flight per connection
 constexpr std::uint64_t kMostOverhead = std::uint64_t{64} << 10U;  // bytes of a reply in addition to a block's value
 constexpr OffloadKey kProbeKey{};
 

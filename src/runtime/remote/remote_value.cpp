@@ -42,7 +42,7 @@ std::string RemoteKeys::key_of(const OffloadKey& name) const {
   return fmt::format("{}{}:{}", prefix_, to_hex(name.hash), name.group);
 }
 
-// Includes the key's length, so that bytes cannot move between key and header.
+// Returns the MAC of a value. Covers the key's length, so that bytes cannot move between key and header.
 Sha256Digest RemoteValueCodec::mac_of(std::string_view key, std::span<const std::byte> sealed) {
   std::array<std::byte, 4> length{};
   put_u32(length.data(), key.size());

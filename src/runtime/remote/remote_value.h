@@ -4,7 +4,7 @@
 //   key    quire:<8 bytes of a MAC with the deployment's secret>:<fingerprint>:<block hash>:<cache group>, bytes in hexadecimal
 //   value  "quire-kv" and a version (8 + 4 bytes), length of the block (4, little endian), the block, HMAC-SHA-256 (32)
 //
-// The MAC covers key, header and block, so a value is valid only under its own key.
+// The MAC covers key, header and block, so a value is valid only under its key.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

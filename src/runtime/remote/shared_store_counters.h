@@ -1,6 +1,6 @@
 #pragma once
-// Counts asked keys and loads of a `SharedStore` (shared_store.h). Also keeps the offload keys of recently moved blocks, with which a store
-// that is not in use is tested.
+// Counts the asked keys, the loads and the stores of a `SharedStore` (shared_store.h). Also keeps the offload keys of recently moved
+// blocks, with which a store that is not in use is tested.
 #include <chrono>
 #include <cstdint>
 #include <mutex>

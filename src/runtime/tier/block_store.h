@@ -13,7 +13,7 @@ enum class TierOutcome : std::uint8_t {
   done,
   absent,    // load: the slot does not hold the key, or its table entry was not read yet
   refused,   // load: the bytes do not verify; the slot is empty now
-  failed,    // the store failed, or the slot is in use; a failed write leaves the slot empty
+  failed,    // reading or writing failed, the store stops, or the slot is in use; a failed write leaves the slot empty
   cancelled  // the bytes are not needed any more
 };
 

@@ -22,7 +22,7 @@ struct DiskIoWorkerOptions {
   std::uint32_t depth = 8;             // blocks that the disk moves at the same time
   std::uint64_t place_bytes = 0;       // distance between two slots
   std::uint64_t bytes_per_second = 0;  // limit; 0: no limit
-  bool yields_cores = false;           // uses at most kStoringCpuShare of the cores' time while others want it
+  bool yields_cores = false;           // uses at most kStoringCpuShare of the cores' time while other threads need the cores
 };
 
 // The stages of a block, and the member that holds the block's tag in each stage:

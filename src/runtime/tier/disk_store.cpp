@@ -50,7 +50,9 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(std::unique_ptr<TierFiles> fi
                                   .yields_cores = options.yields_cores && verb == TierJob::Verb::store});
     if (worker == nullptr)
       return fail(ErrorCode::too_large, "depth",
-                  fmt::format("cannot allocate memory for {} blocks of {} bytes", options.depth, shape.place_bytes), "use a smaller depth");
+                  fmt::format("cannot allocate memory for {} blocks of {} bytes", DiskIoWorker::kBuffersPerDepth * options.depth,
+                              shape.place_bytes),
+                  "use a smaller depth");
   }
   return std::unique_ptr<DiskStore>(new DiskStore(std::move(state)));
 }

@@ -26,7 +26,7 @@ struct DiskStoreOptions {
   std::uint64_t budget_bytes = 0;  // of everything in the folder, as `du` counts it
   std::uint64_t block_bytes = 0;   // of the largest block; at most 1 GiB
   TierFingerprint fingerprint{};
-  std::uint32_t depth = 8;             // blocks that the disk moves at a time, per direction; 1 to 256; needs four times as many buffers
+  std::uint32_t depth = 8;             // blocks that the disk moves at a time, per direction; 1 to 256; the store has 4 * depth buffers
   std::uint64_t bytes_per_second = 0;  // limit per direction; 0: no limit
   bool yields_cores = false;           // stores take little of cores that other threads want (base/cpu_share.h)
 };

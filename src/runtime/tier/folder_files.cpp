@@ -54,7 +54,7 @@ std::unexpected<Error> os_error(const char* field, const std::string& what, std:
 // Returns the disk space that a file uses.
 Result<std::uint64_t> allocated_bytes(int descriptor) {
   struct stat status{};
-  if (fstat(descriptor, &status) != 0) return os_error(kFolderField, "fstat");
+  if (fstat(descriptor, &status) != 0) return os_error(kFolderField, "the size of a file in the folder cannot be read");
   return static_cast<std::uint64_t>(status.st_blocks) * 512;
 }
 
@@ -106,14 +106,14 @@ class FolderFiles final : public TierFiles {
 
   Result<std::uint64_t> table_bytes() override {
     struct stat status{};
-    if (fstat(table_.get(), &status) != 0) return os_error(kFolderField, path_);
+    if (fstat(table_.get(), &status) != 0) return os_error(kFolderField, fmt::format("the size of the table of {} cannot be read", path_));
     return static_cast<std::uint64_t>(status.st_size);
   }
 
   Result<void> resize(TierFile file, std::uint64_t bytes) override {
     const int descriptor = descriptor_of(file);
     struct stat status{};
-    if (fstat(descriptor, &status) != 0) return os_error(kFolderField, path_);
+    if (fstat(descriptor, &status) != 0) return os_error(kFolderField, fmt::format("the size of a file of {} cannot be read", path_));
     if (static_cast<std::uint64_t>(status.st_size) > bytes && ftruncate(descriptor, static_cast<off_t>(bytes)) != 0)
       return os_error(kFolderField, fmt::format("a file of {} cannot be truncated", path_));
     if (bytes == 0) return {};
@@ -122,7 +122,8 @@ class FolderFiles final : public TierFiles {
     // If the file system cannot reserve space, a later write fails when the disk is full.
     if (errno == EOPNOTSUPP && ftruncate(descriptor, static_cast<off_t>(bytes)) == 0) return {};
     const int error = errno;
-    if (ftruncate(descriptor, std::min(status.st_size, static_cast<off_t>(bytes))) != 0) return os_error(kFolderField, path_);
+    if (ftruncate(descriptor, std::min(status.st_size, static_cast<off_t>(bytes))) != 0)
+      return os_error(kFolderField, fmt::format("a file of {} cannot be truncated", path_));
     errno = error;
     return os_error(kBudgetField, fmt::format("{} bytes cannot be allocated in {}", bytes, path_),
                     "use a smaller budget, or free space on the disk");
@@ -154,7 +155,7 @@ class FolderFiles final : public TierFiles {
   // Returns an error if the disk has too little free space. Called before fallocate, because a failing fallocate may fill the disk first.
   Result<void> check_room(const struct stat& status, std::uint64_t bytes) const {
     struct statvfs system{};
-    if (fstatvfs(folder_.get(), &system) != 0) return os_error(kFolderField, path_);
+    if (fstatvfs(folder_.get(), &system) != 0) return os_error(kFolderField, fmt::format("the free space of {} cannot be read", path_));
     const std::uint64_t room = std::uint64_t{system.f_bavail} * system.f_frsize;
     const std::uint64_t has = static_cast<std::uint64_t>(status.st_blocks) * 512;
     if (bytes <= has || bytes - has <= room) return {};
@@ -192,7 +193,7 @@ std::optional<FileIdentity> identity_of(const std::string& folder) {
 
 Result<std::uint64_t> free_bytes(const std::string& folder) {
   struct statvfs system{};
-  if (statvfs(folder.c_str(), &system) != 0) return os_error(kFolderField, folder);
+  if (statvfs(folder.c_str(), &system) != 0) return os_error(kFolderField, fmt::format("the free space of {} cannot be read", folder));
   return std::uint64_t{system.f_bavail} * system.f_frsize;
 }
 

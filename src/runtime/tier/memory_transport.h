@@ -74,7 +74,7 @@ class MemoryTransport final : public Transport {
   void attach(const KvPages& pages, std::function<void()> notify) override;
   void start(const Transfer& transfer) override;
   void poll(std::vector<TransferCompletion>& over) override;
-  // Copies the blocks that have not begun on the calling thread, and waits for the others.
+  // Copies, on the calling thread, the blocks whose copies have not begun, and waits for all other blocks of the transfer.
   void wait(TransferId transfer) override;
   void detach() override;
 
@@ -129,7 +129,7 @@ class MemoryTransport final : public Transport {
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a transfer was added or has ended, reads of a slot have ended, or stops_ is set
   std::vector<Place> places_;
-  std::size_t num_untouched_ = 0;  // slots below are untouched; the ledger assigns the last slots first
+  std::size_t num_untouched_ = 0;  // slots with lower numbers are untouched; the ledger assigns the last slots first
   std::map<TransferId, std::shared_ptr<PendingTransfer>> open_;
   Queue stores_, loads_;
   EndedTransfers ended_;

@@ -17,7 +17,7 @@ void SlotIndex::add_restored(std::uint32_t num_known, std::span<const RestoredBl
     if (known != names_.end()) {
       const std::uint32_t older = known->second.place;
       forget(block.name);
-      if (older >= num_known_) {  // the loop below frees it
+      if (older >= num_known_) {  // the loop below frees the older slot
         is_held[older - num_known_] = false;
         free_.pop_back();
       }

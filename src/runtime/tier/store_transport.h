@@ -22,8 +22,8 @@ namespace quire {
 
 class StoreTransport final : public Transport {
  public:
-  // `timeout_seconds`: a transfer fails if no block was moved in its direction for this time; the time begins at its start or later.
-  // `store_timeout_seconds`: the limit for stores, if it differs. `cancels_late_stores`: wait() cancels a store.
+  // `timeout_seconds`: a transfer fails if, since its start, no block was moved in its direction for this time. `store_timeout_seconds`:
+  // the limit for stores, if it differs. `cancels_late_stores`: wait() cancels a store.
   StoreTransport(std::shared_ptr<BlockStore> store, double timeout_seconds, bool cancels_late_stores = false,
                  std::optional<double> store_timeout_seconds = std::nullopt);
   ~StoreTransport() override;

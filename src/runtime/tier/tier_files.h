@@ -32,7 +32,8 @@ class BlockQueue {
   virtual ~BlockQueue() = default;  // no block may be in flight
   // Begins a read or write. At most the queue's depth may be in flight.
   virtual void submit(const BlockIo& io) = 0;
-  // Appends the reads and writes that have ended. With `wait`, blocks until one has ended, or until a wake() since the last collect().
+  // Appends the reads and writes that have ended. With `wait`, waits until one of them has ended or wake() is called. A wake() since the
+  // last collect() also ends the wait.
   virtual void collect(bool wait, std::vector<BlockIoCompletion>& over) = 0;
   virtual void wake() = 0;
 };
@@ -61,7 +62,7 @@ enum class TierIo : std::uint8_t {
   threads
 };
 
-// Identifies a folder's blocks' file. identity_of() returns nullopt if there is no such file.
+// Identifies the file of a folder that contains the blocks. identity_of() returns nullopt if there is no such file.
 struct FileIdentity {
   std::uint64_t device = 0, number = 0;
 

@@ -31,7 +31,7 @@ void TierHealth::set_gone(bool gone, double now_s) {
 }
 
 void TierHealth::begin_trial() {
-  QUIRE_CHECK(is_disabled() && !gone_, "a trial begins only for a tier that is excluded and not closed");
+  QUIRE_CHECK(is_disabled() && !gone_, "a trial begins only for a direction that is disabled and not gone");
   state_ = State::on_trial;
   num_consecutive_failures_ = 0;
 }

@@ -22,7 +22,8 @@ class TierMonitor {
   // `transport` outlives this object.
   TierMonitor(std::shared_ptr<DiskStore> store, const StoreTransport& transport, std::string folder);
 
-  // Updates service() from the store's counters. Returns whether service() has changed. Called by one thread several times per second.
+  // Updates service() from the store's counters and the identity of the folder. Returns whether service() has changed. Called by one thread
+  // several times per second.
   bool look(double now_s);
 
   // May be called on any thread.

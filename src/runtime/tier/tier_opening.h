@@ -24,8 +24,8 @@ struct OpenedTier {
 // version or checksum algorithm, or belongs to another program.
 Result<std::optional<TierHeader>> read_tier_header(TierFiles& files);
 
-// Checks the folder, sets the sizes of its files and writes a new header. Errors: see DiskStore::open(). A refused folder stays unchanged,
-// except that missing files were created.
+// Checks the folder, sets the sizes of its files and writes a new header. Errors: see DiskStore::open(). A folder that is refused because
+// of its content stays unchanged, except that missing files were created.
 Result<OpenedTier> open_tier(TierFiles& files, const TierShape& shape);
 
 }  // namespace quire

@@ -13,14 +13,14 @@ namespace quire {
 
 using Checksum = std::array<std::uint8_t, 16>;
 // Identifies everything besides the key that determines a block's bits: weights, KV layout and dtype, numeric family, and so on. The table
-// does not interpret it.
+// does not interpret these bytes.
 using TierFingerprint = std::array<std::uint8_t, 32>;
 
 struct TierHeader {
   std::uint64_t place_bytes = 0;  // of a slot in the blocks' file
   TierFingerprint fingerprint{};
   std::array<std::uint8_t, 16> identity{};  // random, drawn when the tier was created
-  std::uint64_t incarnation = 0;            // number of openings since then
+  std::uint64_t incarnation = 0;            // number of openings since the tier was created
 
   friend bool operator==(const TierHeader&, const TierHeader&) = default;
 };
@@ -35,7 +35,7 @@ struct TierEntry {
 };
 
 inline constexpr std::uint32_t kTierVersion = 1;
-inline constexpr std::uint64_t kTierPageBytes = 4096;  // of a header; payloads are padded to it, for direct I/O
+inline constexpr std::uint64_t kTierPageBytes = 4096;  // of a header; payloads are padded to this size, for direct I/O
 inline constexpr std::uint64_t kMaxTierBlockBytes = std::uint64_t{1} << 30U;
 inline constexpr std::uint64_t kEntryBytes = 128;  // a divisor of the sector size, so an entry is in one sector
 

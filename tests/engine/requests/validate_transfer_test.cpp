@@ -80,19 +80,20 @@ TEST(ValidateTransfer, BoundsTheNamesAndBlocksOfTheSource) {
     params.*name = std::string(129, 'x');
     EXPECT_EQ(transfer_error(KvRole::both, params), std::string("kv_transfer_params: has a ") + field + " of 129 bytes; use at most 128");
   }
-  const auto too_many = [](std::size_t count) {
-    return "kv_transfer_params: has " + std::to_string(count) + " remote_block_ids; send the kv_transfer_params from the producer's answer";
+  const auto too_many = [](std::size_t count, std::size_t groups) {
+    return "kv_transfer_params: has " + std::to_string(count) + " remote_block_ids in " + std::to_string(groups) +
+           " groups, but at most 1048576 in 64 groups are allowed; send the kv_transfer_params from the producer's answer";
   };
   constexpr std::size_t kMost = std::size_t{1} << 20U;
   KvTransferParams params = from_producer();
   params.remote_block_ids.assign(64, {1});
   EXPECT_EQ(transfer_error(KvRole::both, params), "");
   params.remote_block_ids.assign(65, {1});
-  EXPECT_EQ(transfer_error(KvRole::both, params), too_many(65));
+  EXPECT_EQ(transfer_error(KvRole::both, params), too_many(65, 65));
   params.remote_block_ids = {{7}, std::vector<std::uint32_t>(kMost - 1)};
   EXPECT_EQ(transfer_error(KvRole::both, params), "");
   params.remote_block_ids = {{7}, std::vector<std::uint32_t>(kMost)};
-  EXPECT_EQ(transfer_error(KvRole::both, params), too_many(kMost + 1));
+  EXPECT_EQ(transfer_error(KvRole::both, params), too_many(kMost + 1, 2));
 }
 
 TEST(ValidateTransfer, NeedsTheWholeSourceOfBlocks) {
