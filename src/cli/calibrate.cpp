@@ -35,7 +35,7 @@ struct CalibrateFlags {
 
 Result<FitReport> fit(const CalibrateFlags& flags) {
   if (flags.steps.empty() == flags.run.requests.empty())
-    return fail(ErrorCode::invalid_argument, "FILE", "give either FILE or --vllm-run", "see quire calibrate --help");
+    return fail(ErrorCode::invalid_argument, "FILE", "exactly one of FILE and --vllm-run must be given", "see quire calibrate --help");
   if (!flags.steps.empty()) return fit_worker_to_steps(flags.steps);
   SimulationProgress bar;
   if (isatty(STDERR_FILENO) != 0) bar = [](double done) { show_progress("Fitting", done); };

@@ -114,7 +114,7 @@ class GgufParser {
   Result<void> header() {
     const auto magic = in_.take(4);
     if (!magic || as_text(*magic) != "GGUF") {
-      return fail(ErrorCode::corrupt, "magic", "not a GGUF file: it does not begin with 'GGUF'",
+      return fail(ErrorCode::corrupt, "magic", "the file is not a GGUF file: it does not begin with 'GGUF'",
                   "use a GGUF file or the folder of a Hugging Face model");
     }
     const auto version = in_.number<std::uint32_t>();
@@ -164,7 +164,7 @@ class GgufParser {
     const auto number = in_.number<std::uint32_t>();
     if (!number) return cut_short(in_quotes(key));
     if (*number > static_cast<std::uint32_t>(GgufValueType::f64))
-      return damaged(in_quotes(key), fmt::format("unknown value type {}", *number));
+      return damaged(in_quotes(key), fmt::format("has the unknown value type {}", *number));
     return static_cast<GgufValueType>(*number);
   }
 
@@ -257,7 +257,7 @@ class GgufParser {
   }
 
   static std::unexpected<Error> unknown_type(std::string_view name, std::uint32_t type) {
-    return fail(ErrorCode::unsupported, in_quotes(name), fmt::format("unknown tensor type {}", type), weight_type_remedy());
+    return fail(ErrorCode::unsupported, in_quotes(name), fmt::format("has the unknown tensor type {}", type), weight_type_remedy());
   }
 
   Result<std::uint64_t> tensor_bytes(const GgufTensor& tensor) const {

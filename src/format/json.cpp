@@ -28,7 +28,7 @@ boost::json::parse_options parse_options(const JsonLimits& limits) {
 }
 
 std::unexpected<Error> not_json(std::string_view name, const boost::json::error_code& code, std::size_t offset) {
-  return fail(ErrorCode::corrupt, std::string(name), fmt::format("not valid JSON near byte {}: {}", offset, code.message()),
+  return fail(ErrorCode::corrupt, std::string(name), fmt::format("is not valid JSON near byte {}: {}", offset, code.message()),
               std::string(kNotJson));
 }
 

@@ -23,6 +23,7 @@ static_assert(std::endian::native == std::endian::little, "the host is little-en
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
 constexpr std::size_t kMaxDims = 8;
+constexpr const char* kOtherTypes = "use a model in F32, F16 or BF16, or a GGUF file";
 
 struct Dtype {
   std::string_view name;
@@ -37,7 +38,8 @@ constexpr std::array<Dtype, 22> kDtypes{{
 // Returns the number of bytes of the tensor's data, computed from its shape and element type.
 Result<std::uint64_t> expected_bytes(const SafetensorsTensor& tensor, const std::string& field) {
   const auto* dtype = std::ranges::find(kDtypes, std::string_view(tensor.dtype), &Dtype::name);
-  if (dtype == kDtypes.end()) return fail(ErrorCode::unsupported, field, "unknown element type " + in_quotes(tensor.dtype));
+  if (dtype == kDtypes.end())
+    return fail(ErrorCode::unsupported, field, "has the unknown element type " + in_quotes(tensor.dtype), kOtherTypes);
   std::uint64_t elements = 1;
   for (const std::uint64_t size : tensor.shape)
     if (__builtin_mul_overflow(elements, size, &elements)) return damaged(field, "the shape overflows 64 bits");
@@ -144,7 +146,7 @@ Result<GgmlType> SafetensorsTensor::type() const {
   if (dtype == "F32") return GgmlType::f32;
   if (dtype == "F16") return GgmlType::f16;
   if (dtype == "BF16") return GgmlType::bf16;
-  return fail(ErrorCode::unsupported, name, "unsupported element type " + dtype, "use a model in F32, F16 or BF16, or a GGUF file");
+  return fail(ErrorCode::unsupported, name, "has the unsupported element type " + dtype, kOtherTypes);
 }
 
 Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, std::string_view name) {

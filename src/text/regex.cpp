@@ -57,7 +57,9 @@ Result<Regex> Regex::create(std::string_view pattern) {
   const int status = onig_new(&compiled->regex, bytes_of(pattern), bytes_of(pattern) + pattern.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
                               ONIG_SYNTAX_DEFAULT, &info);
   if (status == ONIG_NORMAL) return Regex(std::move(compiled));
-  return fail(ErrorCode::unsupported, "pre_tokenizer", message_of(status, &info) + " in the expression " + std::string(pattern));
+  return fail(ErrorCode::unsupported, "pre_tokenizer",
+              "contains an invalid regular expression: " + message_of(status, &info) + " in the expression " + std::string(pattern),
+              "use a GGUF file of this model, or another model");
 }
 
 Result<std::optional<Regex::Match>> Regex::find(std::string_view text, std::size_t from) const {

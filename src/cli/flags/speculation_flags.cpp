@@ -28,7 +28,7 @@ Result<SpeculativeConfig> parse_speculative_config(std::string_view text) {
                                                  : name == "prompt_lookup_min"    ? &least
                                                  : name == "prompt_lookup_max"    ? &most
                                                                                   : nullptr;
-    if (number == nullptr) return refuse("unknown field \"" + std::string(name) + "\"");
+    if (number == nullptr) return refuse("contains the unknown field \"" + std::string(name) + "\"");
     if (!value.is_int64() || value.get_int64() < 1 || value.get_int64() > 1024) return refuse(std::string(name) + " must be 1 to 1024");
     *number = static_cast<std::uint32_t>(value.get_int64());
   }

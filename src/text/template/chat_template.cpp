@@ -25,7 +25,7 @@ std::unexpected<Error> to_error(jinja::Failure failure, std::string remedy) {
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   if (source.size() > kMaxSourceBytes)
     return fail(ErrorCode::too_large, kField, fmt::format("has {} bytes, more than the maximum of {}", source.size(), kMaxSourceBytes));
-  if (!is_valid_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "not UTF-8");
+  if (!is_valid_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "is not valid UTF-8");
   try {
     return ChatTemplate(std::make_shared<const jinja::Program>(jinja::parse_program(source)));
   } catch (jinja::Failure& failure) {

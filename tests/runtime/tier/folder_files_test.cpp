@@ -121,7 +121,8 @@ TEST(FolderFilesTest, RefuseMoreBytesThanTheDiskHas) {
   EXPECT_EQ(grown.error().field, "kv_disk_budget");
   EXPECT_NE(grown.error().message.find(" bytes are needed in " + temp.path() + ", but "), std::string::npos) << grown.error().message;
   EXPECT_EQ(std::filesystem::file_size(temp.file("quire-blocks")), 8192U) << "the file stays as it was";
-  EXPECT_EQ(free_bytes(temp.file("nowhere")).error().to_string(), "kv_disk: " + temp.file("nowhere") + ": No such file or directory");
+  EXPECT_EQ(free_bytes(temp.file("nowhere")).error().to_string(),
+            "kv_disk: the free space of " + temp.file("nowhere") + " cannot be read: No such file or directory");
 }
 
 TEST(FolderFilesTest, AreIdentifiedByTheirFileOfBlocks) {

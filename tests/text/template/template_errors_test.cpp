@@ -204,7 +204,7 @@ TEST(TemplateErrors, SourcesAreTextOfABoundedSize) {
   ASSERT_FALSE(parsed);
   EXPECT_EQ(parsed.error().code, ErrorCode::too_large);
   EXPECT_EQ(parsed.error().message, "has 1048577 bytes, more than the maximum of 1048576");
-  EXPECT_EQ(template_error("\xff").message, "not UTF-8");
+  EXPECT_EQ(template_error("\xff").message, "is not valid UTF-8");
   EXPECT_EQ(template_error("x", "[]").message, "the context must be an object");
   EXPECT_EQ(template_error("x", "[]").field, "messages");
 }
