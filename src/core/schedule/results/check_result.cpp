@@ -28,7 +28,7 @@ Result<void> check_tokens(const PlanArena& arena, const StepResult& result) {
     const ScheduledRequest& scheduled = arena.plan().scheduled[i];
     const std::size_t num_tokens = count_of(sampled, request.id);
     if (num_tokens > (scheduled.samples && !request.pooling ? 1 + scheduled.drafts.size() : 0)) {
-      return mismatch("sampled", fmt::format("{} tokens for request {}, which has {} draft tokens{}", num_tokens, request.id.value,
+      return mismatch("sampled", fmt::format("has {} tokens for request {}, which has {} draft tokens{}", num_tokens, request.id.value,
                                              scheduled.drafts.size(), scheduled.samples ? "" : " and does not sample"));
     }
     sampled = sampled.subspan(num_tokens);
@@ -45,10 +45,10 @@ Result<void> check_tokens(const PlanArena& arena, const StepResult& result) {
 }  // namespace
 
 Result<void> Results::check(const PlanRing& plans, const StepResult& result) {
-  if (plans.size() == 0) return mismatch("step", fmt::format("a result of step {}, but no plan is outstanding", result.step.value));
+  if (plans.size() == 0) return mismatch("step", fmt::format("is {}, but no plan is outstanding", result.step.value));
   const PlanArena& arena = plans.at(0);
   if (result.step != arena.plan().step)
-    return mismatch("step", fmt::format("a result of step {}, but step {} comes next", result.step.value, arena.plan().step.value));
+    return mismatch("step", fmt::format("is {}, but the result of step {} comes next", result.step.value, arena.plan().step.value));
   return check_tokens(arena, result);
 }
 

@@ -114,7 +114,8 @@ Result<std::vector<FormPart>> parse_form(std::string_view content_type, std::str
   }
   std::vector<FormPart> parts;
   while (!rest.starts_with("--")) {
-    if (parts.size() == kMaxFormParts) return broken(fmt::format("has more than {} parts", kMaxFormParts));
+    if (parts.size() == kMaxFormParts)
+      return fail(ErrorCode::invalid_argument, "body", fmt::format("has more than {} parts", kMaxFormParts), "send fewer parts");
     const std::string_view padding = rest.substr(0, std::min(rest.find_first_not_of(" \t"), rest.size()));
     rest.remove_prefix(padding.size());
     if (!rest.starts_with("\r\n")) return broken("has other characters after a boundary on the same line");
