@@ -126,7 +126,8 @@ class GgufTokenizer {
     if (auto ok = check_length("tokenizer.ggml.token_type", types->size()); !ok) return ok;
     spec_.types.reserve(types->size());
     for (const std::uint32_t type : *types) {
-      if (type >= kTokenTypes.size()) return wrong_vocabulary("tokenizer.ggml.token_type", fmt::format("contains the unknown type {}", type));
+      if (type >= kTokenTypes.size())
+        return wrong_vocabulary("tokenizer.ggml.token_type", fmt::format("contains the unknown type {}", type));
       spec_.types.push_back(kTokenTypes[type]);
     }
     return {};
