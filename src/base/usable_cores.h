@@ -1,5 +1,5 @@
 #pragma once
-// The number of processors that this process may keep busy. In a container the number is often smaller than that of the machine.
+// The number of processors that this process may keep busy. In a container the number is often smaller than the machine's number of cores.
 #include <cstdint>
 #include <optional>
 #include <string>

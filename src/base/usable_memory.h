@@ -15,8 +15,8 @@ std::uint64_t usable_memory_bytes();
 // use is included. Returns 0 if nothing can be read.
 std::uint64_t total_memory_bytes();
 
-// Returns the smallest memory limit of a control group and its parent groups, in bytes; nullopt if no limit is set. The arguments are those
-// of cgroup_memory_left().
+// Returns the smallest memory limit of a control group and its parent groups, in bytes; nullopt if no limit is set. Takes the arguments of
+// cgroup_memory_left().
 std::optional<std::uint64_t> cgroup_memory_limit(std::string_view membership, const std::string& root);
 
 // Returns the smallest number of bytes that the limits of a control group and its parent groups leave. Cached files count as free. nullopt:

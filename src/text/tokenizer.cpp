@@ -22,7 +22,7 @@ bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char byte) { return static_cast<unsigned char>(byte) < 0x80; });
 }
 
-// Where a space is added before text:
+// Positions at which a space is added before text:
 // - never;
 // - first: at the start of the text, unless the text begins with a space;
 // - always: before each piece between added tokens, unless the piece begins with a space;

@@ -42,10 +42,10 @@ struct FixOptions {
   // needs blocks. [S schedule]
   bool early_loads = false;
   // With async scheduling, draft tokens in flight count as computed until they are rejected. In vLLM a sliding window therefore moves over
-  // them, and may have released its first blocks when the draft tokens are rejected. The next step then attends to whatever these blocks
-  // contain by then. vLLM also subtracts the rejected draft tokens of a result that a reset drops, although the request starts from
-  // scratch. With this option a window moves only over tokens that cannot be rejected, and a dropped result subtracts nothing.
-  // [M allocate_slots, S update_from_output]
+  // them, and may have released its first blocks when the draft tokens are rejected. The next step then attends to the later content of
+  // these blocks. vLLM also subtracts the rejected draft tokens of a result that a reset drops, although the request starts from scratch.
+  // With this option a window moves only over tokens that cannot be rejected, and a dropped result subtracts nothing. [M allocate_slots, S
+  // update_from_output]
   bool unsure_drafts = false;
   // With async scheduling, a step may be in flight that computes tokens after the end of a session's answer. vLLM appends the token that
   // this step samples. At the next input, vLLM keeps the draft tokens, and the hash of a block that this token or the answer's last token
@@ -141,7 +141,7 @@ struct DecisionRules : FixOptions {
   bool loads_reserve_prefill_blocks = is_newer_;     // a load for which its request waits leaves the blocks free that prefills still need
   bool no_load_when_cache_read_skipped = is_newer_;  // the connector is asked even if the request skips the prefix cache; then nothing is
                                                      // loaded
-  // The reported number of cached tokens is that of the last look-up, even if a load failed. [S schedule,
+  // The reported number of cached tokens is the number of the last look-up, even if a load failed. [S schedule,
   // _update_requests_with_invalid_blocks]
   bool reports_cached_of_last_lookup = is_newer_;
   // After a load that failed in part, the last token is also computed. [S _update_waiting_for_remote_kv]

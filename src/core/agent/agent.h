@@ -19,8 +19,8 @@ class Agent {
   // Called when a turn of the job arrives, at time `now` in seconds. If the previous turn called a known tool, the time since the end of
   // that turn is recorded for the tool. It is recorded only once, even if several turns arrive before the next end.
   void arrived(Job& job, double now);
-  // Called when a turn ends that is not the last one of its job. `tool` is the tool that it called; empty if unknown. Returns how long its
-  // blocks should be kept, in seconds; 0: they are not kept.
+  // Called when a turn ends that is not the last one of its job. `tool` is the tool that the turn called; empty if unknown. Returns how
+  // long its blocks should be kept, in seconds; 0: they are not kept.
   double ended(Job& job, std::string_view tool, double now);
 
   // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.

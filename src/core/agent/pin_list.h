@@ -26,7 +26,7 @@ class PinList {
   // Returns the earliest expiry, or nullopt if no pin exists.
   [[nodiscard]] std::optional<double> next_expiry() const;
 
-  // Adds a pin. Its job must not have another one.
+  // Adds a pin. The job of the pin must not have another pin.
   void add(Pin pin);
   // Remove and return one pin; nullopt: no such pin exists.
   // - take(): the pin of the job.

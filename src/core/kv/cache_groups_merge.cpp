@@ -1,5 +1,5 @@
-// Decides when one spec can represent several layers: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Only
-// cache_groups.cpp calls it. Where vLLM asserts a property of a model's layers, this code returns an error.
+// Decides when one spec can represent several layers: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Called only by
+// cache_groups.cpp. If vLLM asserts a property of a model's layers, this code returns an error instead.
 #include "core/kv/cache_groups_merge.h"
 
 #include <fmt/format.h>

@@ -27,7 +27,7 @@ class JournalFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // Returns the size of this file plus that of all files that it continues.
+  // Returns the size of this file together with all files that it continues.
   [[nodiscard]] std::uint64_t total_size() const { return earlier_size_ + size_; }
   // Appends either all bytes or none. Returns nullopt, or the reason why nothing was appended. Deletes older journals if the budget needs
   // their space.

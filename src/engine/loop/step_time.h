@@ -2,8 +2,8 @@
 // Predicts how long a step takes, and how many prompt tokens fit into a target time. Belongs to the engine thread.
 //
 // Predicted time = time of a step without prompt tokens + cost of the prompt tokens x time per unit of cost. Both times are running
-// averages, and the newest steps count most. So the prediction follows a machine that gets busy. A single step raises an average little,
-// however long it took, because a process may be stopped in the middle of a step. The cost counts what attention reads
+// averages, and the newest steps count most. The prediction therefore follows a machine that gets busy. A single step raises an average
+// little, however long it took, because a process may be stopped in the middle of a step. The cost counts what attention reads
 // (PrefillLimits::context_of_double_cost).
 #include <cstdint>
 
@@ -17,7 +17,7 @@ struct StepWork {
   std::uint32_t num_prompt_tokens = 0;  // tokens of requests that run more than one token and its draft tokens
   double num_context_reads = 0.0;       // sum over the prompt tokens of the number of tokens before each
   std::uint32_t num_decodes = 0;
-  bool has_encoder_inputs = false;  // encoder outputs are computed, too: such a step is not predicted
+  bool has_encoder_inputs = false;  // encoder outputs are computed, too; the time of the step is then not predicted
 };
 
 class StepTimePredictor {
@@ -27,9 +27,9 @@ class StepTimePredictor {
 
   // Takes the time that a step took. Times that are not positive and finite are ignored.
   void observe(const StepWork& work, double seconds);
-  // Returns 0 until such a step was observed.
+  // Returns the predicted time of a step; 0 until a step of this kind was observed.
   [[nodiscard]] double predict_s(const StepWork& work) const;
-  // Returns limits for the next step. They change only when they would change much, because each change is a call in the journal.
+  // Returns limits for the next step. The limits change only if they would change much, because each change is a call in the journal.
   PrefillLimits limits();
 
  private:

@@ -3,10 +3,10 @@
 // caller passes in the candidates of each step.
 //
 // The algorithm is vLLM's (OpenAI server of v0.19.0, entrypoints/openai/engine/serving.py: beam_search, and vllm/beam_search.py). In each
-// step every beam offers its 2 * width most probable next tokens as candidates. A candidate that ends the text becomes a hypothesis. Of the
-// other candidates of all beams, the `width` candidates with the highest cumulative log probability become the next beams. After max_tokens
-// steps the beams also become hypotheses, and the `width` hypotheses with the best scores are the answer. vLLM leaves the order of equal
-// scores to its libraries; here the earlier candidate comes first: by beam, then by probability.
+// step every beam offers its 2 * width most probable next tokens as candidates. A candidate that ends the text becomes a hypothesis. The
+// `width` other candidates of all beams with the highest cumulative log probability become the next beams. After max_tokens steps the beams
+// also become hypotheses, and the `width` hypotheses with the best scores are the answer. vLLM leaves the order of equal scores to its
+// libraries; here the earlier candidate comes first: by beam, then by probability.
 //
 // Unlike vLLM, the search ends as soon as no beam can enter the answer any more. The answer is the same.
 #include <cstdint>

@@ -25,7 +25,7 @@ class TraceText {
   void append(const TraceStep& step, std::string& steps, std::string& requests);
 
  private:
-  // What earlier steps contained about the request in a slot.
+  // The facts about the request in a slot that earlier steps contained.
   struct Known {
     TracedFacts facts;
     std::vector<TokenId> output_tail{};

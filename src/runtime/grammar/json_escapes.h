@@ -1,6 +1,6 @@
 #pragma once
 // Regular expressions for the JSON spellings of characters in strings: the character itself, short escapes such as \n, \u with upper-case
-// or lower-case digits, and surrogate pairs. The syntax is that of Rust's crate `regex`, between the slashes of a Lark terminal.
+// or lower-case digits, and surrogate pairs. The syntax is the syntax of Rust's crate `regex`, between the slashes of a Lark terminal.
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,6 +1,6 @@
 // Code that the routes of all APIs share: reads bodies, starts and finds answers, and reports failures. Runs on the server's thread, except
-// the `read` functions of read_body(), which run in the job pool. Such a function may use only members of Serving that can be called on any
-// thread. A handler never waits: it returns a PendingReply and calls `wake` when the reply is complete.
+// the `read` functions of read_body(), which run in the job pool. A `read` function may use only members of Serving that can be called on
+// any thread. A handler never waits: it returns a PendingReply and calls `wake` when the reply is complete.
 #include "server/api/serving.h"
 
 #include <fmt/format.h>
@@ -32,14 +32,14 @@ std::unique_ptr<SpanExporter> make_spans(const ServerOptions& options, const std
       SpanExporter::Options{.endpoint = *std::move(endpoint), .model = model, .service = options.otlp_service_name}, logger);
 }
 
-// Returns whether the body may contain an image. Such a body goes to the job pool, because a small file may have many pixels. A body can
-// hide the word "image" only with an escape.
+// Returns whether the body may contain an image. A body with an image goes to the job pool, because a small file may have many pixels. A
+// body can hide the word "image" only with an escape.
 bool may_show(std::string_view body) {
   return body.find("image") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }
 
-// Returns whether the body may contain the URL of an image. Such a body has a separate lane, so that other requests do not wait for the
-// fetch.
+// Returns whether the body may contain the URL of an image. A body with a URL has a separate lane, so that other requests do not wait for
+// the fetch.
 bool may_name_address(std::string_view body) {
   return body.find("\"http") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }

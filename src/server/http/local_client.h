@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// What a connection and a request's header reveal about where the client is.
+// The parts of a connection and of a request's header that show where the client is.
 struct ClientNetworkInfo {
   boost::asio::ip::address peer;
   boost::asio::ip::tcp::endpoint local;  // the server's end of the connection

@@ -109,7 +109,7 @@ void constrain_after_reasoning(CompletionRequest& request, const ServedModel& mo
   if (end) wanted.begin_after = {*end};
 }
 
-// Where the grammar for calls begins: at the answer's first token, or after the tokens in `begin_after`.
+// The start of the grammar for calls: the answer's first token, or the token after the tokens in `begin_after`.
 struct GrammarStart {
   CallGrammarOptions options;
   std::vector<TokenId> begin_after;

@@ -73,8 +73,8 @@ const char* kind_name(const json::value& value) {
   return "value";
 }
 
-// Returns whether the value contains an infinity. Such values are refused because JSON cannot represent infinity in an answer. Recurses at
-// most kMaxDepth levels.
+// Returns whether the value contains an infinity. Values with an infinity are refused, because JSON cannot represent infinity in an answer.
+// Recurses at most kMaxDepth levels.
 bool has_infinity(const json::value& value) {
   if (value.is_double()) return std::isinf(value.get_double());
   if (value.is_array()) return std::ranges::any_of(value.get_array(), has_infinity);

@@ -32,8 +32,8 @@ const Filter* find_filter(std::string_view name);
 const Test* find_test(std::string_view name);
 // Returns the method of this object's type, or null if the type has no such method.
 const Method* find_method(const Value& self, std::string_view name);
-// Returns whether the object's Python type has this attribute, even if this subset does not support it. Such an attribute hides a dict's
-// key with the same name.
+// Returns whether the object's Python type has this attribute, even if this subset does not support it. An attribute hides a dict's key
+// with the same name.
 bool is_python_attribute(const Value& self, std::string_view name);
 // Returns whether the method changes a list or dict. The sandbox forbids these methods.
 bool is_mutating_method(const Value& self, std::string_view name);

@@ -56,7 +56,7 @@ class JsonCall {
   std::string early_;  // arguments that came before the name
 };
 
-// What complete_object() does with a last value that is a string without its end.
+// How complete_object() treats a last value that is a string without its end.
 enum class UnterminatedString : std::uint8_t { dropped, closed };
 
 // Completes an object from `begun`, the beginning of its JSON text. Returns the JSON text of its fields up to the last complete value.

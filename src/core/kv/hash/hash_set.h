@@ -1,6 +1,6 @@
 #pragma once
-// A set of block hashes that is filled and cleared in every step: open addressing, cleared in O(1). Its memory is that of the largest set
-// so far.
+// A set of block hashes that is filled and cleared in every step: open addressing, cleared in O(1). The memory is as large as the largest
+// set so far needed.
 #include <cstdint>
 #include <vector>
 

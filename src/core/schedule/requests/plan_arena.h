@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// What a step grants to a scheduled request.
+// The tokens that a step grants to a scheduled request.
 struct Grant {
   std::uint32_t num_tokens = 0;
   ScheduledKind kind = ScheduledKind::running;

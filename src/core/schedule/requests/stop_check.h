@@ -1,6 +1,6 @@
 #pragma once
-// Decides whether a request ends after its last output. The order of the checks is that of vLLM V1's check_stop (v0.19.0): min_tokens, EOS,
-// stop ids, length, repetition.
+// Decides whether a request ends after its last output. The checks have the order of vLLM V1's check_stop (v0.19.0): min_tokens, EOS, stop
+// ids, length, repetition.
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -6,7 +6,7 @@
 //   running, waiting_* -> finished     blocks could not be loaded and the policy is to fail (failed_loads.h)
 //
 // A late token for a request that was preempted in the meantime is still appended; a token for a finished request is dropped. The order is
-// that of vLLM V1's update_from_output (v0.19.0): failed loads are found, results are taken in the plan's order, stopped requests are
+// the order of vLLM V1's update_from_output (v0.19.0): failed loads are found, results are taken in the plan's order, stopped requests are
 // removed from the queues, failed requests end, transfers are taken.
 #include <cstdint>
 #include <optional>

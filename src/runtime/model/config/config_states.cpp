@@ -151,8 +151,8 @@ void read_lfm2(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   read_short_convs(json, fields, config);
 }
 
-// Reads Granite's hybrid models, including the experts and the shared expert. In a model without experts, the shared expert's width is that
-// of the feed-forward part.
+// Reads Granite's hybrid models, including the experts and the shared expert. In a model without experts, the shared expert's width is the
+// width of the feed-forward part.
 void read_granite_hybrid(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   read_mamba(json, fields, std::nullopt, config);
   config.state.has_norm = true;

@@ -65,7 +65,7 @@ bool is_head(std::string_view module) {
 }
 
 // Returns whether the tensor is a copy of the model's matrix, which PEFT writes for an adapted embedding or head (save_embedding_layers).
-// Such copies are ignored, as in vLLM.
+// These copies are ignored, as in vLLM.
 bool is_copy_of_base(std::string_view tensor) {
   return tensor.ends_with(".embed_tokens.base_layer.weight") || tensor.ends_with(".lm_head.base_layer.weight");
 }

@@ -1,6 +1,6 @@
 // Integer products for processors with AVX-VNNI and without AVX-512 (Intel's Alder Lake and later); matmul.h has the contract. Called
 // through the table of kernels, on every thread of the pool, for disjoint panels. Activations are signed bytes, one per value or a high and
-// a low half. The arithmetic is that of matmul_avx512.cpp, with eight outputs at a time. Float products use the AVX2 kernels.
+// a low half. Computes the same arithmetic as matmul_avx512.cpp, with eight outputs at a time. Float products use the AVX2 kernels.
 #include "runtime/kernel/cpu/x86/vec_avx2.h"
 // The headers below need the type Vec of the header above.
 #include "runtime/kernel/cpu/matmul_walk.h"
