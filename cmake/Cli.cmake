@@ -1,4 +1,5 @@
-# The `quire` command. Its main file is separate, so that it is compiled at the same time as the others and a first build only has to link.
+# The `quire` command. Its main file is a separate target, so that it is compiled at the same time as the other files, and a first build
+# then only has to link.
 add_library(quire_main OBJECT src/cli/main.cpp)
 target_compile_options(quire_main PRIVATE ${QUIRE_WARNINGS})
 target_link_libraries(quire_main PRIVATE quire_cli)
@@ -10,7 +11,7 @@ add_custom_target(quire_commit BYPRODUCTS "${PROJECT_BINARY_DIR}/generated/commi
                   COMMAND ${CMAKE_COMMAND} "-DSOURCE=${PROJECT_SOURCE_DIR}" "-DOUTPUT=${PROJECT_BINARY_DIR}/generated/commit.cpp"
                           -P "${PROJECT_SOURCE_DIR}/cmake/Commit.cmake")
 target_sources(quire PRIVATE "${PROJECT_BINARY_DIR}/generated/commit.cpp")
-# Lint reads the units of a tree without a build.
+# This file is not part of a unity source, because lint reads the unity sources of trees that were not built and do not have the file.
 set_source_files_properties("${PROJECT_BINARY_DIR}/generated/commit.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 add_dependencies(quire quire_commit)
 install(TARGETS quire RUNTIME DESTINATION bin)

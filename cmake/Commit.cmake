@@ -1,4 +1,4 @@
-# Each build runs this file (cmake -P). It writes the commit of the tree into OUTPUT, which changes only with the commit.
+# Each build runs this file (cmake -P). The file writes the commit of the tree into OUTPUT, which changes only with the commit.
 set(QUIRE_COMMIT "")
 if(EXISTS "${SOURCE}/.git")
   execute_process(COMMAND git --no-optional-locks -C "${SOURCE}" describe --always --dirty --abbrev=12 --exclude=*

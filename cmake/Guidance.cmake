@@ -1,5 +1,5 @@
-# llguidance constrains structured output to its grammar. It is a Rust crate, built into an archive by tools/dev/llguidance.sh. Without it,
-# requests for structured output are refused.
+# llguidance constrains structured output to its grammar. It is a Rust crate, built into an archive by tools/dev/llguidance.sh. Without
+# llguidance, requests for structured output are refused.
 option(QUIRE_GUIDANCE "Structured output, if llguidance's archive and header are found" ON)
 set(QUIRE_LLGUIDANCE_DIR "${PROJECT_SOURCE_DIR}/.cache/llguidance" CACHE PATH "Folder with llguidance's lib and include")
 if(LLGUIDANCE_LIBRARY AND NOT EXISTS "${LLGUIDANCE_LIBRARY}")  # it was there when this folder was configured

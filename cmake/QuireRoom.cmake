@@ -1,12 +1,13 @@
-# One target per room, with named dependencies. Its sources are all *.cpp in the room's folder except the files of deeper rooms, so the
-# build cannot miss a file. The same holds for tests.
+# Defines one target per room, with named dependencies. The sources of the target are all *.cpp in the room's folder, except the files of
+# deeper rooms, so no file can be forgotten. The same holds for tests.
 
 # quire_room(NAME folder [PART] [PCH target] [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH]
 #            [TESTS_COMPUTE])
 # PART: the room is part of the room whose folder contains it, which is declared later or excludes the folder. Tests of a part need the
 # whole room, so they belong to that room's program. PCH: the target whose precompiled header the room uses, instead of quire_pch
-# (CMakeLists.txt). TESTS_COMPUTE: its tests compute so much that they are optimized. Tests of other rooms are not optimized, which takes a
-# third of the compile time, except under sanitizers, which make unoptimized code many times slower.
+# (CMakeLists.txt). TESTS_COMPUTE: the room's tests are optimized, because they compute much. Tests of other rooms are not
+# optimized, which takes a third of the compile time. Under sanitizers, which make unoptimized code many times slower, all tests are
+# optimized.
 if(QUIRE_MUTANTS)
   set_source_files_properties("${PROJECT_SOURCE_DIR}/tools/mutants/runtime.cpp" PROPERTIES COMPILE_DEFINITIONS QUIRE_MUTANTS_OF_ROOMS
                               SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)

@@ -1,5 +1,6 @@
-# The rooms and their allowed includes: the only table. tools/check_includes.py compares the #include lines and ARCHITECTURE.md with it.
-# LINKS: used through a facade of include/quire, linked and never included. PART: part of a larger room, which has its tests.
+# The only table of the rooms and of the includes that each room may have. tools/check_includes.py compares the #include lines and
+# ARCHITECTURE.md with it. LINKS: rooms that are used through a facade of include/quire; they are linked and never included. PART: the room
+# is part of a larger room, which has its tests.
 quire_room(base base TESTS_COMPUTE LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
 quire_room(net net DEPS base LIBS OpenSSL::SSL NO_PCH)
 quire_room(format format TESTS_COMPUTE PCH quire_json_pch DEPS base LIBS Boost::json)
@@ -54,7 +55,7 @@ quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_ad
 quire_room(engine_loop engine/loop PART DEPS base worker engine_adapters engine_publish engine_requests engine_stats engine_trace LINKS core_schedule core_explain core_curve)
 quire_room(engine engine DEPS base core_kv core_kv_hash memory model model_weights worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
 quire_room(lab lab PCH quire_json_pch DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
-# The server, in the order in which a request passes through it.
+# The rooms of the server, in the order in which a request passes through them.
 quire_room(server_http server/http PART DEPS base net text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)
 quire_room(server_request server/request PART PCH quire_json_pch DEPS base media text server_http LINKS engine LIBS Boost::json)
 quire_room(server_answers server/answers PART PCH quire_json_pch DEPS base text server_http server_request LINKS engine)

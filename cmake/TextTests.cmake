@@ -1,4 +1,4 @@
-# Tests of the tokenizers on real vocabulary files. They also need the readers of the format room.
+# Tests of the tokenizers on real vocabulary files. The tests also need the readers of the format room.
 if(QUIRE_BUILD_TESTS)
   add_executable(quire_tokenize_tool "${PROJECT_SOURCE_DIR}/tests/text/vocab/tokenize_tool.cpp")
   target_compile_options(quire_tokenize_tool PRIVATE ${QUIRE_WARNINGS})

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks which folder includes which. The allowed includes are defined only in cmake/: a room may include itself, include/quire and the
-rooms after DEPS in its quire_room() line. A room after LINKS is linked through a facade and must not be included. The script checks each
-#include "..." under src/, include/ and python/src, and the table of rooms in ARCHITECTURE.md. Neither rooms nor folders of public headers
-may have include cycles.
+rooms after DEPS in its quire_room() line. A room after LINKS is linked through a facade and must not be included. The script checks
+each #include "..." under src/, include/ and python/src, and the table of rooms in ARCHITECTURE.md. Neither rooms nor folders of public
+headers may have include cycles.
 
 Usage: check_includes.py [REPO]. Prints each wrong line, and exits with 1 if it found any.
 """
@@ -19,7 +19,7 @@ TABLE_ROW = re.compile(r"^\| `src/([^`]+)` \|.*\| *([^|]*?) *\|$")
 
 
 def read_rooms(repo):
-    """Returns {folder under src/: folders that it may include besides itself}."""
+    """Returns a dict: folder under src/ -> the other folders under src/ that this folder may include."""
     folders, names = {}, {}
     for path in sorted(repo.glob("cmake/*.cmake")):
         if path.name == "QuireRoom.cmake":

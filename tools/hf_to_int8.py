@@ -1,6 +1,6 @@
-"""Converts the linear layers of a Hugging Face folder to int8 in the format of compressed-tensors, for vLLM:  python hf_to_int8.py FROM TO
-Weights are rounded per output channel here; vLLM rounds activations per token. Embeddings and norms do not change. Needs torch and
-safetensors.
+"""Converts the linear layers of a Hugging Face folder to int8 in the format of compressed-tensors, for vLLM.
+
+    python hf_to_int8.py FROM TO
 
 Weights are rounded per output channel here; vLLM rounds activations per token. Embeddings and norms do not change. Needs torch and
 safetensors.

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs each package of `./dev package` in a fresh, minimal Debian 12 root without a compiler, lets the server there answer a chat
-# request, and prints how long that took. Fails if one takes more than 30 s. If systemd-nspawn is installed, it also boots a root with
-# systemd, and the service of the .deb answers there.
+# request, and prints how long that took. Fails if the installation and the answer together take more than 30 s. If systemd-nspawn is
+# installed, the script also boots a root with systemd, and the service of the .deb answers there.
 #
-# Usage (as root): tools/test_packages.sh FOLDER [MODEL]
-# Needs debootstrap. FOLDER keeps the base roots; MODEL is a GGUF file (default: the one that ./dev serve fetches).
+# Usage (as root): tools/test_packages.sh FOLDER [MODEL] Needs debootstrap. FOLDER keeps the base roots; MODEL is a GGUF file (default: the
+# file that ./dev serve fetches).
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/test_packages.sh FOLDER [MODEL]}")
 repo=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 ROOT = "reference/cpp/"
 TITLES = {"struct": "struct", "class": "class", "union": "union"}
-# The headers that a new reader needs first. The others follow in alphabetical order.
+# The headers that a new reader needs first. All other headers follow in alphabetical order.
 GROUPS = {
     "The engine in a program": ("engine_builder.h", "engine.h", "options.h", "sampling.h", "request.h", "structured_output.h", "pooling.h",
                                 "model_info.h", "server.h", "server_options.h"),

@@ -48,7 +48,7 @@ def changed(node, **fields):
 
 
 def conditions(node):
-    """Returns the conditions of a node whose negation is not another mutation too."""
+    """Returns the condition of a node as a list, empty if another mutation already changes the condition (a comparison, `not`)."""
     test = getattr(node, "test", None)
     return [] if test is None or isinstance(test, (ast.Compare, ast.UnaryOp, ast.Constant)) else [test]
 

@@ -1,4 +1,4 @@
-"""The exception for the first difference between two sides. quire._vllm_compare defines what is compared."""
+"""The exception for the first difference between two schedulers. quire._vllm_compare defines what is compared."""
 
 from quire._vllm_compare import first_difference, grammar, outputs, plan, plan_sent, shorten, stats
 
@@ -6,7 +6,7 @@ __all__ = ["Difference", "grammar", "outputs", "plan", "plan_sent", "stats"]
 
 
 class Difference(Exception):
-    """Raised when the two sides gave different answers. The message names the event, the part and both answers."""
+    """Raised when the two schedulers gave different answers. The message names the event, the part and both answers."""
 
     def __init__(self, index: int, event, part: str, left, right):
         self.index, self.event, self.part = index, event, part

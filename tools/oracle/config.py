@@ -181,7 +181,7 @@ def _with_newer(config: dict, namespace: SimpleNamespace) -> SimpleNamespace:
 
 
 def prepare(config: dict) -> None:
-    """Sets the process settings that both sides read."""
+    """Sets the process settings that both schedulers read."""
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config["v2_runner"] else "0"
     os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "1" if config["int_hashes"] else "0"
     init_none_hash(get_hash_fn_by_name(config["hash"]))

@@ -124,7 +124,7 @@ def play_seeds(seeds, names: tuple, profile: str, note=None) -> Tally:
 
 
 class Worker:
-    """State of a worker process: the sides to compare, and the file with the seed in progress, in case the process dies."""
+    """State of a worker process: the schedulers to compare, and the file with the seed in progress, in case the process dies."""
 
     names = ("stock", "stock")
     profile = "default"

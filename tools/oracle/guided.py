@@ -1,9 +1,6 @@
-"""vLLM's own StructuredOutputManager with its `guidance` back end as the grammars of both sides, and a worker that obeys its masks. Only
-expensive objects are cached: the vocabulary, the library's representation of it, and each compiled grammar. The script decides when a
+"""Gives both schedulers vLLM's own StructuredOutputManager with the `guidance` back end, and a worker that obeys its masks. Only expensive
+objects are cached: the vocabulary, the library's representation of the vocabulary, and each compiled grammar. The script decides when a
 compilation in another thread has ended.
-
-Only costly objects are cached: the vocabulary, the library's view of it, and each compiled grammar. The script decides when a compilation
-in another thread is done.
 """
 
 import functools

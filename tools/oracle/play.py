@@ -26,8 +26,8 @@ from .stage import CLOCK, Side, Unsound, draw, enter
 if versions.IS_NEWER:
     ends.use(ends.NEWER_PATH)
 
-# Calls that vLLM refuses on purpose; the other side must refuse them too. In other calls, an exception of vLLM is an error in its state (an
-# assertion), after which vLLM would not continue, so the script ends there.
+# Calls that vLLM refuses on purpose; the other scheduler must refuse them too. In other calls, an exception of vLLM is an error in its
+# state (an assertion), after which vLLM would not continue, so the script ends there.
 REFUSALS = ("construct", "reset_prefix_cache")
 MOST_LAST_STEPS = 500  # number of steps within which the last transfer must end
 
@@ -99,7 +99,7 @@ class Player:
         self.num_preemptions = 0
         self.raised = None  # the exception that ended vLLM's play
         self.alone = False  # quire continues without vLLM
-        self.counts = {}  # counts of the first side's grammars
+        self.counts = {}  # counts of the first scheduler's grammars
         self.guided = self.config.get("guided")
         self.tape = self.sides[0].tape = tape
         if tape is None or not tape.is_read:
@@ -123,7 +123,7 @@ class Player:
                 pass
         return self
 
-    # Makes one call on every side. Answers, states and outside calls must be equal.
+    # Makes one call on every scheduler. Answers, states and outside calls must be equal.
     def _both(self, what: str, call, view=None, moves=True):
         results_ = []
         for side in self.sides:

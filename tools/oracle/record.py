@@ -26,7 +26,7 @@ OF_EACH_END = 4
 
 
 def plain(value):
-    """Converts a value of either side to JSON. Objects are written as their class and fields, parameters only as their class."""
+    """Converts a value of either scheduler to JSON. Objects are written as their class and fields, parameters only as their class."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, enum.Enum):
@@ -172,7 +172,8 @@ def read(path: str):
 
 
 class Replayer:
-    """Observes a Player with one side: compares it with a recorded line, and lets the side continue alone after vLLM's end."""
+    """Observer of a Player that runs a single scheduler. Compares each answer with a recorded line. If vLLM's play ended with an error, the
+    scheduler then continues without comparisons."""
 
     def __init__(self, line: dict):
         self.left = collections.deque(line["answers"])

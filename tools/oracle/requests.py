@@ -1,4 +1,5 @@
-"""Creates vLLM's Request from a script's plain values, a new one for each side, because schedulers keep and change their arguments."""
+"""Creates vLLM's Request from a script's plain values, a new one for each scheduler, because schedulers keep and change
+their arguments."""
 
 from functools import lru_cache
 
@@ -37,7 +38,7 @@ def prompt_tokens(spec: dict, vocab: int) -> list:
 
 
 def parameters(spec: dict):
-    """Returns SamplingParams or PoolingParams. They are never changed, so both sides share one object."""
+    """Returns SamplingParams or PoolingParams. They are never changed, so both schedulers share one object."""
     if spec.get("pooling"):
         return PoolingParams(task="embed", skip_reading_prefix_cache=spec.get("skip_read"))
     repetition = spec.get("repetition")

@@ -1,5 +1,5 @@
-"""Computes the worker's results for a plan: sampled tokens, draft tokens, transfers. They are derived from the first side's plan and a
-seed, and created separately for each side, because schedulers change their arguments.
+"""Computes the worker's results for a plan: sampled tokens, draft tokens, transfers. They are derived from the first scheduler's plan
+and a seed, and created separately for each scheduler, because schedulers change their arguments.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ class Batch:
 
     def __init__(self, outputs: dict, first, makers: dict):
         plan = self.plan = outputs[first]
-        self.outputs = outputs  # one per side
+        self.outputs = outputs  # one per scheduler
         self.total = plan.total_num_scheduled_tokens
         self.pending = plan.pending_structured_output_tokens
         self.sync_loads = {}

@@ -1,4 +1,4 @@
-"""The state of a scheduler after a call, as plain values that are compared between the two sides.
+"""The state of a scheduler after a call, as plain values that are compared between the two schedulers.
 
 `of_vllm` reads vLLM's objects. Another scheduler must return a dict of exactly this shape from `debug_snapshot()` (lists may be tuples):
 

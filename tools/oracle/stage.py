@@ -1,7 +1,7 @@
-"""The environment of the schedulers during a play, which must be equal for both sides: clock, random values, and the scripted objects that
+"""The environment of the schedulers during a play, which must be equal for both: clock, random values, and the scripted objects that
 they call.
 
-Each side has a `Side`: a log of its scheduler's outside calls, and its random values. `enter(side)` makes a side the current one and begins
+A `Side` is one of the schedulers, with the log of its outside calls and its random values. `enter(side)` makes a side current and begins
 a call on it; the clock does not advance during a call. quire's core takes one random seed per call and draws from SplitMix64. vLLM draws
 one value at a time, so each call has a seed here, and `random.random` draws from it as the core does.
 """

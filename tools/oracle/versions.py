@@ -28,7 +28,7 @@ def will_discard(request) -> bool:
 
 
 def will_discard_core(core: dict) -> bool:
-    """Returns the same for a request in a snapshot of the core."""
+    """Returns the result of will_discard() for a request in a snapshot of the core."""
     return core["drops_stale"] and core["num_stale_tokens"] > 0 if IS_NEWER else core["discard_latest_async_tokens"]
 
 
