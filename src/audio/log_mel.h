@@ -15,7 +15,7 @@ inline constexpr std::uint32_t kFrameWidth = 400;          // samples that a fra
 inline constexpr std::size_t kWindowSamples = std::size_t{kWindowSeconds} * kAudioSampleRate;
 inline constexpr std::uint32_t kWindowFrames = kWindowSamples / kFrameSamples;
 
-// Created once per model; any thread may use it.
+// Created once per model. Immutable, so any thread may use the object.
 class LogMel {
  public:
   explicit LogMel(std::uint32_t num_bands);

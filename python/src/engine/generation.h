@@ -53,7 +53,7 @@ class Mailbox final : public OutputSink {
   bool is_finished_ = false;
 };
 
-// Shared by Python's Engine and its answers. The engine is the last member, so it is destroyed first; it may use the mailboxes until then.
+// Shared by Python's Engine and its answers. The engine is the last member, so it is destroyed first: until then, it may use the mailboxes.
 struct SharedEngine {
   std::vector<std::shared_ptr<Mailbox>> mailboxes;  // includes the mailboxes of all open requests
   std::unique_ptr<const Tokenizer> tokenizer;

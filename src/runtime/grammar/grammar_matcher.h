@@ -41,7 +41,7 @@ class GrammarMatcher {
   std::unique_ptr<State> state_;
 };
 
-// Immutable; any thread may use it.
+// Compiles grammars. Immutable, so any thread may use a compiler.
 class GrammarCompiler {
  public:
   // Creates a compiler, which takes time because the whole vocabulary is sorted. `vocab_size` is the model's and may be larger than the

@@ -12,7 +12,7 @@ namespace quire {
 // White space between tokens: up to 16 blanks, then up to two line feeds and the indentation of 20 levels. The bounds end the output of a
 // model that repeats white space: after 16 blanks, the next white space must be a line feed.
 inline constexpr const char* kFreeWhiteSpace = R"([ \t]{0,16}(?:(?:\r?\n){1,2}[ \t]{0,160})?)";
-// Settings from the schema's "x-guidance". Only quire's grammars have this keyword; a client's is ignored.
+// Settings from the schema's "x-guidance". Only quire's grammars use this keyword; in a client's schema it is ignored.
 struct SchemaSettings {
   bool is_loose = false;  // keywords that cannot be enforced are left out instead of refused
   // Regular expressions.

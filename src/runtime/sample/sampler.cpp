@@ -71,7 +71,7 @@ struct Sampler::SlotState {
   std::size_t num_kept = 0;      // least number of kept outputs, for the words of bad_words
 };
 
-// One per thread of the pool.
+// Memory for one row of logits; each thread of the pool has one.
 struct Sampler::Scratch {
   std::vector<float> masked, logits;
   DrawScratch draw;

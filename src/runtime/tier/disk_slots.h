@@ -45,7 +45,7 @@ class DiskSlots {
  private:
   // See disk_store.h. No load begins while a slot is `storing`.
   enum class SlotState : std::uint8_t { unread, empty, storing, held };
-  // One per slot; a tier may have millions of slots.
+  // The content of a slot. A tier may have millions of slots.
   struct Place {
     TierEntry entry;  // valid in the states storing and held
     std::uint32_t num_loads = 0;

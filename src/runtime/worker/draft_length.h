@@ -28,7 +28,7 @@ class DraftLength {
     // Maximum number of tokens that the draft model may have to catch up on for a request. With more, the request would end before its
     // draft tokens pay off.
     double max_missing = 0.0;
-    bool is_probe = false;  // draft tokens do not pay off; one request gets draft tokens, to detect a change
+    bool is_probe = false;  // draft tokens do not increase the speed; one request gets draft tokens, to detect a change
   };
 
   // `always_draft`: choose() always returns `max_drafts`.

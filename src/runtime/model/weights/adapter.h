@@ -35,7 +35,7 @@ struct LayerAdapter {
   std::vector<ExpertAdapter> experts;               // [expert], the shared expert last; empty: no expert is adapted
 };
 
-// Immutable; any thread may read it.
+// The weights of a LoRA adapter. Immutable, so any thread may read them.
 struct Adapter {
   std::vector<LayerAdapter> layers;
   std::vector<float> embedding_a;  // [vocab_size][rank]; empty: the embeddings are not adapted
