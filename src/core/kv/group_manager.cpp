@@ -1,9 +1,8 @@
 // States of a sequence: at first it is untracked, with an empty list. attach() adds hit blocks and external blocks, once, while
 // num_cached_blocks is unset. Then allocate, cache and drop_skipped follow in any order, until free() makes it untracked again. Each block
-// before num_cached_blocks is null, has a hash, or has lost its hash by eviction. Blocks after them have no hash.
-// KvCacheManager calls the managers through KvCoordinator::each() on the core's thread: each phase visits all groups before the next phase
-// begins. Blocks are taken only after blocks_needed() was checked for all groups, because a step that runs out of blocks halfway could not
-// be undone.
+// before num_cached_blocks is null, has a hash, or has lost its hash by eviction. Later blocks have no hash. KvCacheManager calls the
+// managers through KvCoordinator::each() on the core's thread: each phase visits all groups before the next phase begins. Blocks are taken
+// only after blocks_needed() was checked for all groups, because a step that runs out of blocks halfway could not be undone.
 #include "core/kv/group_manager.h"
 
 #include <algorithm>

@@ -61,8 +61,8 @@ struct ForkPoint {
   std::int64_t parent_state = 0;  // number of tokens that the parent's states cover after all scheduled steps have run
 };
 
-// Not virtual: every step calls every group for every request. A std::variant (kv_coordinator.h) holds the managers, so that calls are
-// inlined. A derived class hides a method to deviate, and calls the base method for the shared part.
+// The managers have no virtual functions, because every step calls every group for every request. A std::variant (kv_coordinator.h) holds
+// the managers, so that calls are inlined. A derived class hides a method to deviate, and calls the base method for the shared part.
 class GroupManager {
  public:
   GroupManager(const GroupOptions& options, BlockPool& pool);

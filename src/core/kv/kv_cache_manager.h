@@ -92,10 +92,10 @@ class KvCacheManager {
   // window has passed are released. At least one token must be new or external. A hit is allowed only for a sequence that has no blocks.
   [[nodiscard]] std::uint32_t allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit = {});
 
-  // Shares the blocks of the parent's first num_computed tokens, which must be known, with the child, which must be blank. If the last of
-  // them is not full, allocate_slots() makes it private to the sequence that writes to it (KvBlocks::copy_on_write_block). The parent must
-  // not write tokens before `parent_next` again. Returns false and changes nothing if a window has passed blocks that the child needs, or
-  // if the state after these tokens was overwritten.
+  // Shares the blocks of the parent's first num_computed tokens, which must be known, with the child, which must be blank. If the last
+  // shared block is not full, allocate_slots() makes the block private to the sequence that writes to it (KvBlocks::copy_on_write_block).
+  // The parent must not write tokens before `parent_next` again. Returns false and changes nothing if a window has passed blocks that the
+  // child needs, or if the state after these tokens was overwritten.
   [[nodiscard]] bool fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed);
 
   // Caches the full blocks of the first num_computed_tokens tokens. Does nothing without caching.

@@ -32,7 +32,7 @@ std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
   return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-// Parses the whole text as a number in [low, high]. Returns false if it is not such a number.
+// Parses the whole text as a number in [low, high]. Returns false if the text is not a number in this range.
 template <class Number>
 bool read_number(std::string_view text, Number& value, Number low, Number high) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,6 +1,6 @@
 // Lets a child share its parent's tokens and blocks. Called by Core::fork() after its checks, and by the loops for copies, always on the
-// core's thread. It copies no bytes: a plan lists the blocks to copy. Sharing is optional: if blocks run out, shares are released before
-// any request is preempted, and the child is computed like any other request.
+// core's thread. No bytes are copied here: a plan lists the blocks to copy. Sharing is optional: if blocks run out, shares are released
+// before any request is preempted, and the child is computed like any other request.
 #include "core/schedule/requests/forks.h"
 
 #include <fmt/format.h>

@@ -18,8 +18,8 @@
 
 namespace quire {
 
-// Called on the core's thread by step.cpp, when requests end, and by code that needs blocks. The time is the context's, so that equal calls
-// produce equal pins.
+// Called on the core's thread by step.cpp, when requests end, and by code that needs blocks. Uses the time of the context, so that equal
+// calls produce equal pins.
 class Policy {
  public:
   Policy(Context& context, RequestTable& table, Jobs& jobs, EndedRequests& ended)

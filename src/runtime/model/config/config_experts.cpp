@@ -34,7 +34,7 @@ void read_dense_layers(const JsonRef& json, JsonFields& fields, ModelConfig& con
   }
 }
 
-// Returns the number of experts. transformers 5 writes it under the other key for some families (attribute_map).
+// Returns the number of experts. For some families, transformers 5 writes the number under the other of the two keys (attribute_map).
 std::uint32_t read_num_experts(const JsonRef& json, JsonFields& fields, bool is_local) {
   const char* const key = is_local ? "num_local_experts" : "num_experts";
   const char* const other = is_local ? "num_experts" : "num_local_experts";
