@@ -1,6 +1,6 @@
-// The registry of named connectors, tiers and eviction policies. They come from quire, from the embedding program, or from libraries that
-// are opened at run time. Used by the thread that builds the engine, before the engine runs. User input and libraries may be invalid, so
-// every failure returns an error that names the option, and no failure stops the program.
+// The registry of named connectors, tiers and eviction policies. The named classes come from quire, from the embedding program, or from
+// libraries that are opened at run time. Used by the thread that builds the engine, before the engine runs. User input and libraries may be
+// invalid, so every failure returns an error that names the option, and no failure stops the program.
 #include "quire/connector_registry.h"
 
 #include <dlfcn.h>

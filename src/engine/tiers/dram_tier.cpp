@@ -1,6 +1,6 @@
-// Implements the tier in host memory. It is created before the engine runs. Afterwards the engine thread calls maintain() and stats(), and
-// the core calls the connector on the same thread, which calls assign(), left() and dropped(). The transport's threads move the bytes; no
-// function here waits for them.
+// Implements the tier in host memory. The tier is created before the engine runs. Afterwards the engine thread calls maintain() and
+// stats(), and the core calls the connector on the same thread, which calls assign(), left() and dropped(). The transport's threads move
+// the bytes; no function here waits for them.
 #include "engine/tiers/dram_tier.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Memory and files for the blocks of preempted requests: the number of slots, the transport to them, and the costs of moving blocks.
+// Memory and files for the blocks of preempted requests: the number of slots, the transport to the slots, and the costs of moving blocks.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,7 +25,7 @@ inline std::uint32_t num_swap_slots(const KvSwapOptions& options, const KvLayout
 class KvSwap {
  public:
   // Creates the slots, and moves some bytes to the slots and back to measure the costs. Removes the files that earlier processes left in
-  // the folder, unless such a process still runs. Errors name `kv_swap` or `kv_swap_disk`.
+  // the folder, except the files of processes that still run. Errors name `kv_swap` or `kv_swap_disk`.
   static Result<std::shared_ptr<KvSwap>> create(const KvSwapOptions& options, const KvLayout& layout);
 
   // Returns a transport that moves the blocks of swap transfers to and from these slots. `others`, if not null, carries out the transfers

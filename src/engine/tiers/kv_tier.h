@@ -28,8 +28,8 @@ class KvTier {
   virtual Transport& transport() = 0;
   // Sets the callback. Called on the engine thread. The tier calls `notify` on any thread when maintain() has work.
   virtual void set_notify(const std::function<void()>& /*notify*/) {}
-  // Does pending work. Called on the engine thread between two steps. Returns whether it did anything; if true, there may be more work, and
-  // stats() has changed. `compute_tokens_per_s` is the prefill speed; 0 if it is not known yet.
+  // Does pending work. Called on the engine thread between two steps. Returns whether the call did anything; if true, there may be more
+  // work, and stats() has changed. `compute_tokens_per_s` is the prefill speed; 0 if it is not known yet.
   virtual bool maintain(double /*compute_tokens_per_s*/) { return false; }
   // Appends events for the blocks that the tier has stored or removed since the last call. Like the events of vLLM's offloading connector,
   // the events have no tokens and no parents. Called on the engine thread between two steps. Appends nothing if CoreConfig::report has
@@ -69,7 +69,7 @@ std::string unique_name(const std::string& name, std::set<std::string>& taken);
 using KvTiers = std::vector<std::shared_ptr<KvTier>>;
 
 // Combines the tiers, followed by `others`, into one connector and one transport, and stores them in the seams. Every connector may store
-// each block. Among the tiers, a request loads from the one that has most of its prompt; with `are_stacked`, it loads each part of its
+// each block. Among the tiers, a request loads from the tier that has most of the prompt; with `are_stacked`, it loads each part of its
 // prompt from the tier that has the part. All tiers together count as the first connector. A request loads from the first connector that
 // has blocks for it, or as ConnectorChoice::prefers_longest_match says. Error: the engine already has a connector or a transport.
 Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorAndTransport> others = {},

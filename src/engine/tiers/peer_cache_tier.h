@@ -1,7 +1,7 @@
 #pragma once
-// The tier of an engine that consists of other servers. It requests blocks from them that this server does not have, and sends them blocks
-// of this server (runtime/remote/peer_cache.h). It works like the tier of a shared store (remote_tier.h), except that it stores nothing on
-// the other servers.
+// The tier of an engine that consists of other servers. The tier requests the blocks that this server does not have, and sends blocks of
+// this server to the others (runtime/remote/peer_cache.h). The tier works like the tier of a shared store (remote_tier.h), except that it
+// stores nothing on the other servers.
 #include <memory>
 
 #include "engine/tiers/remote_tier.h"

@@ -1,5 +1,5 @@
 // Implements a connector that loads a request's blocks from other servers, and keeps blocks for other servers. Called by the core during
-// steps, and by the engine between steps. No function waits: they only queue work for the threads of the server and the fetcher.
+// steps, and by the engine between steps. No function waits: the functions only queue work for the threads of the server and the fetcher.
 #include "engine/tiers/peer_connector.h"
 
 #include <fmt/format.h>

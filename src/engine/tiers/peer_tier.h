@@ -1,7 +1,7 @@
 #pragma once
 // The tier of an engine that keeps blocks of prompts for other servers, or loads blocks that other servers computed (kv_transfer_params).
-// It consists of the side channel with its threads, the transport, and the connector that knows the requests (peer_connector.h). It has no
-// block storage: kept blocks stay in the KV cache, under a lease.
+// The tier consists of the side channel with its threads, the transport, and the connector that knows the requests (peer_connector.h). The
+// tier has no block storage: kept blocks stay in the KV cache, under a lease.
 #include <cstdint>
 #include <memory>
 #include <set>

@@ -1,6 +1,6 @@
 #pragma once
-// The connector of a tier in a store that other servers also use (remote_tier.h). It queries the store before it reports what a request can
-// load.
+// The connector of a tier in a store that other servers also use (remote_tier.h). The connector queries the store before it reports what a
+// request can load.
 //
 // States of a query, and what moves it to the next state:
 //   (none)   -> asked      match(), for a request that needs more blocks than the cache has; it returns "not known yet"
@@ -22,7 +22,7 @@ namespace quire {
 
 class RemoteConnector final : public Connector {
  public:
-  // Creates a connector. `store` must outlive it. `patience`: how long a request waits for the answer to a query.
+  // Creates a connector. `store` must outlive the connector. `patience`: how long a request waits for the answer to a query.
   RemoteConnector(std::unique_ptr<OffloadConnector> offload, SharedStore& store, std::chrono::steady_clock::duration patience);
 
   // Sets whether the tier loads, stores and queries from now on. Called on the engine thread, between two calls of the core.

@@ -1,6 +1,6 @@
-// Implements the tier in a store that several servers share. It uses two threads in addition to the store's threads. The engine thread
-// calls maintain(), stats() and, through the core, the connector and assign(). The tier's private thread reads the store's counters several
-// times per second. The engine thread makes no call to the store that would have to wait.
+// Implements the tier in a store that several servers share. The tier uses two threads in addition to the store's threads. The engine
+// thread calls maintain(), stats() and, through the core, the connector and assign(). The tier's private thread reads the store's counters
+// several times per second. The engine thread makes no call to the store that would have to wait.
 #include "engine/tiers/remote_tier.h"
 
 #include <fmt/format.h>

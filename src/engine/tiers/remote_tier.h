@@ -1,9 +1,9 @@
 #pragma once
-// The tier of an engine in a store that other servers also use: a network store, or the caches of other servers. It consists of the store,
-// the transport to it, and a connector that queries the store for blocks (remote_connector.h). The ledger contains the keys that this
-// server stored or learned from answers, within the budget. When the key of a block that this server stored is evicted from the ledger, the
-// block is removed from the store. A separate thread monitors the store: a store that fails, stalls or returns wrong bytes is not used for
-// some time and then tried again.
+// The tier of an engine in a store that other servers also use: a network store, or the caches of other servers. The tier consists of the
+// store, the transport to it, and a connector that queries the store for blocks (remote_connector.h). The ledger contains the keys that
+// this server stored or learned from answers, within the budget. When the key of a block that this server stored is evicted from the
+// ledger, the block is removed from the store. A separate thread monitors the store: a store that fails, stalls or returns wrong bytes is
+// not used for some time and then tried again.
 #include <condition_variable>
 #include <cstdint>
 #include <functional>

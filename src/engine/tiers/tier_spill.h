@@ -1,7 +1,7 @@
 #pragma once
 // Moves blocks from the tier in host memory to disk before they are evicted. The blocks that would be evicted next are copied to the
-// folder, a few at a time. They also stay in memory until other blocks need their slots. A block that is evicted before it is copied is
-// lost.
+// folder, a few at a time. Copied blocks also stay in memory until other blocks need their slots. A block that is evicted before it is
+// copied is lost.
 //
 // States of a block here, and what moves it to the next state:
 //   (in memory) -> in flight   maintain(): held in memory, with a slot on disk
@@ -33,8 +33,8 @@ class TierSpill {
 
   // Sets the callback, which the disk's thread calls when the write of a block is over.
   void set_notify(std::function<void()> notify);
-  // Handles writes that are over, and starts new ones. Called on the engine thread between two steps. Returns whether it did anything.
-  // `may_store`: the disk accepts stores.
+  // Handles writes that are over, and starts new ones. Called on the engine thread between two steps. Returns whether the call did
+  // anything. `may_store`: the disk accepts stores.
   bool maintain(bool may_store);
   [[nodiscard]] std::uint64_t num_spilled() const { return num_spilled_; }
 
