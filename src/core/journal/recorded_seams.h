@@ -22,10 +22,11 @@ class AnswerSink {
   ~AnswerSink() = default;
 };
 
-// Wraps the seams of a core. The seams and the sink must outlive it.
+// Wraps the seams of a core. The seams and the sink must outlive this object.
 class RecordedSeams {
  public:
-  // With `leave_out`, which must outlive it, questions contain no tokens, and block hashes are replaced by pseudonyms (left_out.h).
+  // With `leave_out`, which must outlive this object, questions contain no tokens, and block hashes are replaced by pseudonyms
+  // (left_out.h).
   RecordedSeams(const CoreSeams& given, AnswerSink& answers, const PseudonymKey* leave_out = nullptr);
   ~RecordedSeams();
   RecordedSeams(const RecordedSeams&) = delete;

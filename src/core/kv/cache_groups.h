@@ -36,7 +36,8 @@ std::uint64_t page_size_bytes(const LayerKvSpec& spec);
 // Returns the bytes of one block of the group: the sum over all layers if each layer has a separate tensor (layer_specs), else the bytes of
 // one layer.
 std::uint64_t page_size_bytes(const KvCacheGroup& group);
-// Returns the maximum number of bytes that one request can need in such a layer. For a group with layer_specs: in all its layers together.
+// Returns the maximum number of bytes that one request can need in a layer of this kind; for a group with layer_specs, in all its layers
+// together.
 std::uint64_t max_memory_usage_bytes(const LayerKvSpec& spec, const KvMemoryOptions& options);
 std::uint64_t max_memory_usage_bytes(const KvCacheGroup& group, const KvMemoryOptions& options);
 

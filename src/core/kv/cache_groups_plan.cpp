@@ -249,7 +249,7 @@ Result<void> add_shared_layers(KvCacheConfig& config, std::span<const std::pair<
                   "name a layer with a KV cache");
     }
     if (group_of.contains(layer))
-      return fail(ErrorCode::invalid_argument, layer, "it has a KV cache and also shares the one of another layer", "remove its spec");
+      return fail(ErrorCode::invalid_argument, layer, "it has a KV cache and also shares the KV cache of another layer", "remove its spec");
   }
   for (const auto& [layer, target] : shared) config.groups[group_of.at(target)].layer_names.push_back(layer);
   return {};

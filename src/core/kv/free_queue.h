@@ -38,7 +38,7 @@ class FreeQueue {
 
   // Returns the blocks in order of reuse; for tests and checks.
   [[nodiscard]] std::vector<BlockId> to_vector() const;
-  // Stops the program if the links of two neighbours disagree.
+  // Stops the program if the links of two neighbours disagree or a count is wrong.
   void check_invariants() const;
   // Replaces the content by these blocks, in this order. Returns false if a block is out of range or listed twice. The queue is then
   // unusable.

@@ -98,7 +98,8 @@ class GroupManager {
   // Releases the blocks, the last block first: the free queue then reuses the end of a prefix before its beginning. Also allowed for a
   // sequence that is not tracked.
   void free(GroupBlockList& list);
-  // Removes the blocks from the list and appends them to `blocks`, the first block first. Unlike free(), their references stay.
+  // Removes the blocks from the list and appends all but null blocks to `blocks`, the first block first. Unlike free(), keeps their
+  // references.
   void release_blocks(GroupBlockList& list, std::vector<BlockId>& blocks);
   // Sets the hashes of the full blocks of the first num_tokens tokens, beginning with the first block without a hash. A block hash never
   // changes, because it depends only on the tokens up to the block's end.
@@ -107,7 +108,7 @@ class GroupManager {
   void new_step_starts() {}
   // Appends the blocks that were allocated since the last call to `out`, if GroupOptions::record_new_blocks is set.
   void take_new_block_ids(std::vector<BlockId>& out);
-  // Allocates blocks for external tokens. `num_blocks` is the result of the kind's attach().
+  // Appends `num_blocks` new blocks; none if the number is negative. For external tokens, the number is the result of the kind's attach().
   void append_new(GroupBlockList& list, std::int64_t num_blocks);
   void set_block_hash(BlockId block, const BlockHashList& names, std::size_t place);
   // Returns the number of blocks in the list of a sequence with `num_tokens` slots.

@@ -108,8 +108,8 @@ class KvCacheManager {
   // KvCacheOptions::max_step_tokens), a sliding-window group counts only the blocks that it holds at the same time; otherwise it counts the
   // blocks of all these tokens, as in vLLM.
   [[nodiscard]] std::uint32_t num_future_blocks(const KvRequest& request, std::uint32_t num_more_tokens, bool slides = false);
-  // free_later() frees like free(), but the blocks enter the free queue at the first free_due() with `now` >= `due`. `due` must not
-  // decrease from call to call.
+  // free_later() removes all blocks from the sequence, but the blocks enter the free queue only at the first free_due() with `now` >=
+  // `due`, the last block of the last group first. `due` must not decrease from call to call.
   void free_later(KvBlocks& blocks, std::uint64_t due);
   void free_due(std::uint64_t now);
 

@@ -24,7 +24,7 @@ class ReuseFilter {
   // Returns the keys that were counted often enough, in their order. Valid until the next call.
   std::span<const OffloadKey> eligible(std::span<const OffloadKey> keys);
 
-  // A counted key, with its number of look-ups. snapshot() returns all of them, least recently looked up first.
+  // A counted key, with its number of look-ups. snapshot() returns all counted keys, least recently looked up first.
   struct Counted {
     OffloadKey key;
     std::uint64_t count;

@@ -13,7 +13,7 @@ namespace quire {
 
 class DramPeerIndex final : public PeerBlockSource {
  public:
-  // Creates an empty index. `memory` must outlive it. `group_bytes` are the bytes of a block, by cache group.
+  // Creates an empty index. `memory` must outlive the index. `group_bytes` are the bytes of a block, by cache group.
   DramPeerIndex(MemoryTransport& memory, std::vector<std::uint64_t> group_bytes);
 
   // Called on the engine thread. put() records that the slot will hold this block, and `number`, the slot's number in transfers. remove()

@@ -40,7 +40,7 @@ struct PeerConnectorOptions {
 // Used on the engine thread only.
 class PeerConnector final : public Connector {
  public:
-  // Creates a connector. `store` and `transport` must outlive it.
+  // Creates a connector. `store` and `transport` must outlive the connector.
   PeerConnector(PeerStore& store, StoreTransport& transport, PeerConnectorOptions options);
 
   // Registers a request. Called before the request is added to the core.

@@ -8,11 +8,11 @@
 
 namespace quire {
 
-// The special tokens of such a prompt, which consists of: before_prefix, the text before the gap, before_suffix, the text after the gap,
-// at_end. The answer fills the gap.
+// The special tokens of a prompt with a gap, which consists of: before_prefix, the text before the gap, before_suffix, the text after the
+// gap, at_end. The answer fills the gap.
 struct Infill {
   TokenId before_prefix = -1, before_suffix = -1, at_end = -1;
-  std::vector<TokenId> ends{};  // tokens that end such an answer, in addition to the usual ones
+  std::vector<TokenId> ends{};  // tokens that end the answer, in addition to the usual ones
 };
 
 // Finds the special tokens by name, in this order: StarCoder, Refact and Granite; Qwen2.5-Coder and CodeGemma; DeepSeek-Coder; CodeLlama.

@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Refers to parts of the scheduler's state (state.h), which must outlive it.
+// Refers to parts of the scheduler's state (state.h), which must outlive this object.
 struct SharedState {
   Context& context;
   KvCacheManager& kv;

@@ -123,7 +123,7 @@ void Results::subtract_rejected_drafts(const PlanArena& arena, std::uint32_t ind
   stats_.count_drafts(num_drafts - arena.num_invalid_drafts(index), num_accepted);
 }
 
-// Drops tokens that were sampled from blocks whose load failed. They are no longer awaited.
+// Drops tokens that were sampled from blocks whose load failed. The request no longer waits for these tokens.
 void Results::drop_tokens(Request& request, std::int32_t num_drafts) {
   QUIRE_CHECK(num_drafts >= 0 && request.num_output_placeholders >= 0, "the numbers of draft tokens and placeholders are not negative");
   if (std::exchange(request.in_flight.discards_latest_token, false)) return;

@@ -21,8 +21,8 @@ struct Mmproj {
 // `corrupt`.
 Result<Mmproj> read_mmproj(const GgufFile& file, const GgufFile& decoder, const ModelConfig& config);
 
-// Returns the name of a tensor of such a file in a Hugging Face folder; other names are returned unchanged. Some tensors are parts of one
-// tensor in Qwen's folders. These parts are named attn.q, attn.k and attn.v of a block, and patch_embed.0 and .1, one per frame.
+// Returns the name that a Hugging Face folder gives a tensor of an encoder file; other names are returned unchanged. Some tensors are parts
+// of one tensor in Qwen's folders. These parts are named attn.q, attn.k and attn.v of a block, and patch_embed.0 and .1, one per frame.
 std::string folder_name_of(const GgufTensor& tensor, const VisionConfig& vision);
 
 }  // namespace quire

@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Starts such a completion. A function of type Serving::Start.
+// Starts a completion that requests hidden states. The function type is Serving::Start.
 Reply start_with_states(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 
 }  // namespace quire
