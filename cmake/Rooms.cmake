@@ -57,7 +57,7 @@ quire_room(engine engine DEPS base core_kv core_kv_hash memory model model_weigh
 quire_room(lab lab PCH quire_json_pch DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The rooms of the server, in the order in which a request passes through them.
 quire_room(server_http server/http PART DEPS base net text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)
-quire_room(server_request server/request PART PCH quire_json_pch DEPS base media text server_http LINKS engine LIBS Boost::json)
+quire_room(server_request server/request PART PCH quire_json_pch DEPS base format media text server_http LINKS engine LIBS Boost::json)
 quire_room(server_answers server/answers PART PCH quire_json_pch DEPS base text server_http server_request LINKS engine)
 quire_room(server_api server/api PART PCH quire_json_pch DEPS base server_http server_request server_answers LINKS log EXCLUDE openai responses anthropic pooling audio)
 quire_room(server_openai server/api/openai PART PCH quire_json_pch DEPS base text server_http server_request server_answers server_api)

@@ -2,6 +2,7 @@
 // serves until a signal. An error is printed to stderr, and the exit status is then not 0. Nothing is printed to stdout before the server
 // listens, because scripts wait for that line.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,7 +93,17 @@ std::string url_of(const std::string& host, std::uint16_t port) {
   return fmt::format("http://{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
 }
 
-void print_ready(const Server& server, const ServerOptions& options, const Engine& engine, const std::string& kv_disk, double seconds) {
+// Prints the sampling parameters of requests that do not set them, and where the values come from.
+void print_sampling_defaults(const GenerationConfig& config) {
+  const std::string values = describe(config.defaults);
+  if (values.empty() && config.ignored.empty()) return;
+  fmt::print("Sampling defaults: {} (from {}; see --generation-config)", values.empty() ? "none" : values, config.source);
+  if (!config.ignored.empty()) fmt::print("; not supported: {}", fmt::join(config.ignored, ", "));
+  fmt::print("\n");
+}
+
+void print_ready(const Server& server, const ServerOptions& options, const Engine& engine, const GenerationConfig& generation,
+                 const std::string& kv_disk, double seconds) {
   const std::string url = url_of(options.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   print_kv_cache(engine);
@@ -111,8 +122,7 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
     fmt::print("Connections are limited to {} instead of {} by the limit of open files (ulimit -Hn)\n", server.max_connections(),
                options.max_connections);
   }
-  if (const std::string defaults = describe(options.generation_defaults); !defaults.empty())
-    fmt::print("Sampling defaults: {} (--generation-config)\n", defaults);
+  print_sampling_defaults(generation);
   for (const AdapterInfo& adapter : engine.adapters())
     fmt::print("LoRA adapter {}: rank {}, {}, {}\n", adapter.name, adapter.rank, format_bytes(adapter.bytes), adapter.path);
   if (options.tenants_share_cache())
@@ -129,8 +139,9 @@ void print_ready(const Server& server, const ServerOptions& options, const Engin
   std::fflush(stdout);
 }
 
-Result<ServerOptions> server_options_of(const ServeFlags& flags) {
+Result<ServerOptions> server_options_of(const ServeFlags& flags, const GenerationConfig& generation) {
   ServerOptions options = flags.server;
+  options.generation_defaults = generation.defaults;
   for (std::size_t i = 1; i < flags.served_names.size(); ++i) options.served_model_aliases.push_back(flags.served_names[i]);
   if (!flags.chat_template_file.empty()) {
     std::ifstream file(flags.chat_template_file);
@@ -139,9 +150,6 @@ Result<ServerOptions> server_options_of(const ServeFlags& flags) {
       return fail(ErrorCode::not_found, "--chat-template", fmt::format("'{}' cannot be read or is empty", flags.chat_template_file),
                   "use a file with a Jinja template");
   }
-  auto defaults = read_generation_config(flags.engine.model, flags.generation);
-  if (!defaults.has_value()) return std::unexpected(defaults.error());
-  options.generation_defaults = *defaults;
   if (!flags.tenant_keys_file.empty()) {
     auto keys = read_tenant_keys(flags.tenant_keys_file);
     if (!keys.has_value()) return std::unexpected(keys.error());
@@ -173,7 +181,9 @@ void warn_of_unused_flags(const CLI::App& command, const ServeFlags& flags, cons
 }
 
 Result<int> serve(const CLI::App& command, const ServeFlags& flags) {
-  const auto options = server_options_of(flags);
+  const auto generation = read_generation_config(flags.engine.model, flags.generation);
+  if (!generation.has_value()) return std::unexpected(generation.error());
+  const auto options = server_options_of(flags, *generation);
   if (!options.has_value()) return std::unexpected(options.error());
   auto connectors = connectors_of(flags.tiers);
   if (!connectors.has_value()) return std::unexpected(connectors.error());
@@ -199,7 +209,7 @@ Result<int> serve(const CLI::App& command, const ServeFlags& flags) {
   raise_descriptor_limit();
   auto server = Server::create(**engine, *options, *logger);
   if (!server.has_value()) return std::unexpected(server.error());
-  print_ready(**server, *options, **engine, flags.tiers.kv_disk.folder,
+  print_ready(**server, *options, **engine, *generation, flags.tiers.kv_disk.folder,
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   (*server)->run();
   const std::uint32_t aborted = (*engine)->stop(0.0);
@@ -272,7 +282,8 @@ void add_name_flags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--chat-template", flags.chat_template_file, "File with the chat template that replaces the template of the model")
       ->type_name("FILE");
   app.add_option("--generation-config", flags.generation.source,
-                 "Source of sampling defaults: auto (generation_config.json of the model), vllm (none), or a folder with that file")
+                 "Source of sampling defaults: auto (general.sampling.* of a GGUF file, else generation_config.json in the folder of the model), vllm "
+                 "(none), or a folder with that file")
       ->type_name("auto|vllm|FOLDER")
       ->capture_default_str();
   app.add_option(

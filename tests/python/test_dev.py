@@ -181,3 +181,9 @@ def test_listed_equivalent_mutants_exist():
     lines = (ROOT / "tools/mutants/equivalent.txt").read_text().splitlines()
     listed = [line.rpartition(" # ") for line in lines if line and not line.startswith("#")]
     assert listed and [key for key, _, reason in listed if key not in keys or not reason] == []
+
+
+def test_default_model_is_served_with_its_sampling_parameters_unless_flags_set_them(dev):
+    assert dev("default_model_sampling serve --port 1")[:2] == (0, '--override-generation-config\n{"temperature": 0.2, "top_p": 0.9}')
+    for flags in ("serve --generation-config vllm", "serve --port 1 --override-generation-config={}", "serve --config quire.yaml", "demo"):
+        assert dev(f"default_model_sampling {flags}")[:2] == (0, ""), flags

@@ -23,6 +23,15 @@ def test_flags_set_the_defaults(tmp_path):
         assert response.temperature == 0 and response.usage.output_tokens <= 5
 
 
+def test_start_prints_the_defaults_and_their_source(tmp_path, capfd):
+    (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.5}))
+    with running("--generation-config", str(tmp_path), "--override-generation-config", '{"top_p": 0.9}'):
+        pass
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("Sampling defaults: ")]
+    assert lines == [f"Sampling defaults: temperature 0.5, top_p 0.9 (from {tmp_path}/generation_config.json and --override-generation-config; "
+                     "see --generation-config)"]
+
+
 def test_misspelt_field_is_refused_before_the_model_loads():
     binary, model = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not model:

@@ -94,7 +94,17 @@ build_and_start() {
     wait "$fetching" || exit 2
     trap - EXIT
   fi
-  exec build/release/quire "$command" "${model:-$MODEL}" "$@"
+  local sampling=()
+  [ -n "$model" ] || mapfile -t sampling < <(default_model_sampling "$command" "$@")
+  exec build/release/quire "$command" "${model:-$MODEL}" "${sampling[@]}" "$@"
+}
+
+# default_model_sampling COMMAND [FLAGS...]: prints the flag with the default model's sampling parameters and its value, unless the given
+# flags may set them. Without these parameters, many answers of this model are nonsense. Its GGUF file does not contain them.
+default_model_sampling() {
+  [ "$1" = serve ] || return 0
+  case " $* " in *" --generation-config"* | *" --override-generation-config"* | *" --config"*) return 0 ;; esac
+  printf '%s\n' --override-generation-config "$MODEL_SAMPLING"
 }
 
 # test_preset PRESET [CTEST ARGUMENTS]: runs the C++ suites of one preset; with ROOMS, only the suites of these rooms.

@@ -30,7 +30,7 @@ help_serve() {
 usage: ./dev serve [MODEL] [FLAGS]
 
 Installs missing packages, builds quire and serves MODEL (a GGUF file or a Hugging Face folder; default: SmolLM2-135M-Instruct, which it
-fetches) on 127.0.0.1:8000. The flags of the server:
+fetches) on 127.0.0.1:8000. The default model is served with the sampling parameters that its authors recommend. The flags of the server:
 HELP
 }
 

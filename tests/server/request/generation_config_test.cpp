@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "format/gguf_builder.h"
 #include "server/request/completion_request.h"
 
 namespace quire {
@@ -15,7 +16,7 @@ namespace {
 
 class ModelFolder {
  public:
-  ModelFolder() : path_(std::filesystem::path(testing::TempDir()) / ("quire_generation_config_" + std::to_string(getpid()))) {
+  ModelFolder() : path_(std::filesystem::path(::testing::TempDir()) / ("quire_generation_config_" + std::to_string(getpid()))) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }
@@ -29,7 +30,8 @@ class ModelFolder {
   std::filesystem::path path_;
 };
 
-std::string field_of(const Result<GenerationDefaults>& result) {
+template <class Value>
+std::string field_of(const Result<Value>& result) {
   return result.has_value() ? "" : result.error().field;
 }
 
@@ -69,20 +71,20 @@ TEST(GenerationConfig, RefusesValuesThatNoRequestMayHave) {
 
 TEST(GenerationConfig, IsReadFromTheModelFolderUnlessConfigured) {
   const ModelFolder folder;
-  EXPECT_EQ(read_generation_config(folder.path(), {}).value(), GenerationDefaults{}) << "the file does not exist";
+  EXPECT_EQ(read_generation_config(folder.path(), {}).value().defaults, GenerationDefaults{}) << "the file does not exist";
   EXPECT_EQ(field_of(read_generation_config("model.gguf", {.source = folder.path()})), "generation_config");
   folder.write(R"({"temperature": 0.6, "max_new_tokens": 70})");
   const GenerationDefaults of_model{.temperature = 0.6, .max_tokens = 70};
-  EXPECT_EQ(read_generation_config(folder.path(), {}).value(), of_model);
-  EXPECT_EQ(read_generation_config(folder.path() + "/model.gguf", {}).value(), of_model);
-  EXPECT_EQ(read_generation_config(folder.path(), {.source = "vllm"}).value(), GenerationDefaults{});
-  EXPECT_EQ(read_generation_config("elsewhere.gguf", {.source = folder.path()}).value(),
+  EXPECT_EQ(read_generation_config(folder.path(), {}).value().defaults, of_model);
+  EXPECT_EQ(read_generation_config(folder.path() + "/model.gguf", {}).value().defaults, of_model);
+  EXPECT_EQ(read_generation_config(folder.path(), {.source = "vllm"}).value().defaults, GenerationDefaults{});
+  EXPECT_EQ(read_generation_config("elsewhere.gguf", {.source = folder.path()}).value().defaults,
             (GenerationDefaults{.temperature = 0.6, .max_tokens = 70, .max_limit = 70}));
   folder.write(R"({"temperature": 7e7})");
   EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config.temperature");
   const std::string largest = R"({"temperature": 0.6})" + std::string((1 << 20) - 20, ' ');
   folder.write(largest);
-  EXPECT_EQ(read_generation_config(folder.path(), {}).value().temperature, 0.6);
+  EXPECT_EQ(read_generation_config(folder.path(), {}).value().defaults.temperature, 0.6);
   folder.write(largest + ' ');
   EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config") << "the file is too large";
 }
@@ -91,10 +93,62 @@ TEST(GenerationConfig, OverridesHavePriorityOverTheFile) {
   const ModelFolder folder;
   folder.write(R"({"temperature": 0.6, "top_p": 0.9, "max_new_tokens": 70})");
   const auto read = read_generation_config(folder.path(), {.overrides = R"({"temperature": 0, "top_k": 50, "max_new_tokens": 5})"});
-  EXPECT_EQ(read.value(), (GenerationDefaults{.temperature = 0.0, .top_p = 0.9, .top_k = 50, .max_tokens = 5, .max_limit = 5}));
+  EXPECT_EQ(read.value().source, folder.path() + "/generation_config.json and --override-generation-config");
+  EXPECT_EQ(read.value().defaults, (GenerationDefaults{.temperature = 0.0, .top_p = 0.9, .top_k = 50, .max_tokens = 5, .max_limit = 5}));
   EXPECT_EQ(field_of(read_generation_config(folder.path(), {.overrides = R"({"temprature": 0})"})),
             "override_generation_config.temprature");
   EXPECT_EQ(field_of(read_generation_config(folder.path(), {.overrides = "warm"})), "override_generation_config");
+}
+
+// Writes a GGUF file of one tensor with the given keys, and returns its path.
+std::string write_gguf(const ModelFolder& folder, quire::testing::GgufBuilder builder) {
+  builder.tensor("first", GgmlType::f32, {4, 3}, 0);
+  builder.data_bytes = 48;
+  const std::string path = folder.path() + "/model.gguf";
+  std::ofstream(path, std::ios::binary) << builder.build().as_text();
+  return path;
+}
+
+// llama.cpp's converter writes these keys for Qwen3, and also writes keys that quire does not support if a model's file has them.
+TEST(GenerationConfig, IsReadFromTheKeysOfAGgufFile) {
+  const ModelFolder folder;
+  quire::testing::GgufBuilder builder;
+  builder.string("general.architecture", "qwen3")
+      .scalar("general.sampling.temp", GgufValueType::f32, 0.6F)
+      .scalar("general.sampling.top_k", GgufValueType::i32, std::int32_t{20})
+      .scalar("general.sampling.top_p", GgufValueType::f32, 0.95F)
+      .scalar("general.sampling.min_p", GgufValueType::f32, 0.05F)
+      .scalar("general.sampling.penalty_repeat", GgufValueType::f32, 1.1F)
+      .scalar("general.sampling.mirostat", GgufValueType::i32, std::int32_t{2});
+  const std::string path = write_gguf(folder, builder);
+  folder.write(R"({"temperature": 0.1, "max_new_tokens": 70})");
+  const auto read = read_generation_config(path, {});
+  ASSERT_TRUE(read.has_value()) << read.error().to_string();
+  EXPECT_EQ(describe(read->defaults), "temperature 0.6, top_p 0.95, top_k 20, min_p 0.05, repetition_penalty 1.1")
+      << "the keys have priority over a file in the same folder";
+  EXPECT_EQ(read->source, "general.sampling.* of the GGUF file");
+  EXPECT_EQ(read->ignored, std::vector<std::string>{"mirostat"});
+  EXPECT_EQ(read_generation_config(path, {.source = "vllm"}).value().defaults, GenerationDefaults{});
+  EXPECT_EQ(describe(read_generation_config(path, {.overrides = R"({"top_k": 5, "min_p": 0})"}).value().defaults),
+            "temperature 0.6, top_p 0.95, top_k 5, min_p 0, repetition_penalty 1.1");
+}
+
+TEST(GenerationConfig, KeysOfAGgufFileFollowTheRulesOfTheJsonFile) {
+  const ModelFolder folder;
+  const auto with = [&](std::string_view key, GgufValueType type, auto value) {
+    quire::testing::GgufBuilder builder;
+    return read_generation_config(write_gguf(folder, builder.scalar(key, type, value)), {});
+  };
+  EXPECT_EQ(with("general.sampling.top_k", GgufValueType::i32, std::int32_t{50}).value().defaults, GenerationDefaults{})
+      << "transformers' default";
+  EXPECT_EQ(with("general.sampling.top_k", GgufValueType::i32, std::int32_t{-1}).value().defaults.top_k, 0) << "all tokens";
+  EXPECT_EQ(field_of(with("general.sampling.temp", GgufValueType::f32, -1.0F)), "generation_config.temperature");
+  const auto text = with("general.sampling.temp", GgufValueType::boolean, std::uint8_t{1});
+  EXPECT_EQ(field_of(text), "generation_config.general.sampling.temp");
+  EXPECT_EQ(text.error().remedy, "correct the file, or use --generation-config vllm");
+  folder.write(R"({"temperature": 0.25})");
+  EXPECT_EQ(with("general.quantization_version", GgufValueType::u32, std::uint32_t{2}).value().defaults.temperature, 0.25)
+      << "a GGUF file without these keys";
 }
 
 CompletionRequest asked(Api api, std::string_view body, const GenerationDefaults& defaults) {
