@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/commit.h"
 #include "cli/flags/flag_names.h"
+#include "cli/usage_error.h"
 #include "quire/base/version.h"
 
 namespace {
@@ -34,12 +37,6 @@ std::string version_line() {
   return commit.empty() ? fmt::format("quire {}", quire::kVersion) : fmt::format("quire {} ({})", quire::kVersion, commit);
 }
 
-// Returns the given subcommand followed by a space, as "serve "; empty if no subcommand was given.
-std::string named_command(const CLI::App& app) {
-  const auto named = app.get_subcommands();
-  return named.empty() ? "" : named.front()->get_name() + " ";
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -51,11 +48,16 @@ int main(int argc, char** argv) {
       quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),     quire::add_inspect_command(app),
       quire::add_bench_command(app),     quire::add_trace_command(app), quire::add_replay_command(app),  quire::add_simulate_command(app),
       quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app), quire::add_curve_command(app)};
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) {
+    fmt::print("{}", app.help());
+    return 0;
+  }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes the last argument first
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    fmt::print(stderr, "quire: {}; see quire {}--help\n", error.what(), named_command(app));
+    fmt::print(stderr, "quire: {}\n", quire::usage_error(app, error, arguments));
     return kBadInput;
   }
   for (const quire::Command& command : commands) {

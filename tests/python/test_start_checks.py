@@ -54,6 +54,21 @@ def test_errors_name_the_flag(flags):
     assert refused("serve", "--port", str(free_port()), *flags).startswith(f"quire: {flags[0]}"), flags
 
 
+def test_quire_alone_prints_its_help():
+    binary, _ = binary_and_model()
+    alone, help_text = (subprocess.run([binary, *words], capture_output=True, text=True, timeout=60, check=True) for words in ([], ["--help"]))
+    assert alone.stdout == help_text.stdout and "quire serve model.gguf" in alone.stdout and alone.stderr == ""
+
+
+def test_misspelt_words_are_refused_with_the_nearest_name():
+    binary, _ = binary_and_model()
+    for words, text in ((["sreve", "x"], "unknown command 'sreve'; did you mean 'serve'? See quire --help"),
+                        (["serve", "x", "--portt", "1"], "unknown flag --portt; did you mean --port? See quire serve --help")):
+        done = subprocess.run([binary, *words], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"quire: {text}\n")
+    assert "--port: '99999' is not a whole number from 0 to 65535" in refused("serve", "--port", "99999")
+
+
 def test_old_names_of_flags_are_accepted_and_not_shown():
     binary, _ = binary_and_model()
     text = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, timeout=60, check=True).stdout

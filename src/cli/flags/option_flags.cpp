@@ -1,6 +1,9 @@
 // Adds flags for options. Called once, while the command line is set up. A flag only writes its option.
 #include "cli/flags/option_flags.h"
 
+#include <fmt/format.h>
+
+#include <limits>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -20,6 +23,24 @@ bool has_shown_default(const Value& value) {
     return !value.empty();
 }
 
+// Returns a check that a text is a number of the option's type. check_options() checks the option's range, but only numbers of this type
+// reach it.
+template <class Number>
+CLI::Validator number_check(const OptionInfo& info) {
+  constexpr bool kIsWhole = std::is_integral_v<Number>;
+  std::string use = kIsWhole ? "a whole number" : "a number";
+  if (info.range)
+    use += fmt::format(" from {} to {}", info.range->low, info.range->high);
+  else if (kIsWhole)
+    use += fmt::format(" from {} to {}", std::numeric_limits<Number>::min(), std::numeric_limits<Number>::max());
+  return CLI::Validator(
+      [use](std::string& text) {
+        const bool is_number = CLI::TypeValidator<Number>("")(text).empty();
+        return is_number ? std::string() : fmt::format("'{}' is not {}", text.substr(0, 100), use);
+      },
+      "");
+}
+
 template <class Value>
 CLI::Option* add_typed(CLI::App& app, const OptionInfo& info, Value& value) {
   const std::string flag(info.flag), help(info.help);
@@ -35,6 +56,8 @@ CLI::Option* add_typed(CLI::App& app, const OptionInfo& info, Value& value) {
       option->transform(bytes_flag());
     else if (has_shown_default(value))
       option->capture_default_str();
+    if constexpr (std::is_arithmetic_v<Value>)
+      if (info.kind != OptionKind::bytes) option->check(number_check<Value>(info));
     if (!info.shown_default.empty()) option->default_str(std::string(info.shown_default));
     if (info.kind == OptionKind::existing_folder) option->check(CLI::ExistingDirectory);
     if (info.separated_by_commas) option->delimiter(',');

@@ -10,8 +10,8 @@
 #include <charconv>
 #include <string>
 
+#include "base/nearest_name.h"
 #include "server/http/error_response.h"
-#include "server/http/nearest_name.h"
 
 namespace quire {
 

@@ -14,7 +14,7 @@
 #include <memory>
 #include <new>
 
-#include "server/http/nearest_name.h"
+#include "base/nearest_name.h"
 
 namespace quire {
 

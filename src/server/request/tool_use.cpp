@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "server/http/nearest_name.h"
+#include "base/nearest_name.h"
 
 namespace quire {
 

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "base/context_overflow.h"
+#include "base/nearest_name.h"
 #include "server/api/anthropic/block_fields.h"
-#include "server/http/nearest_name.h"
 #include "server/request/chat_images.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"

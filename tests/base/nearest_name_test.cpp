@@ -1,4 +1,4 @@
-#include "server/http/nearest_name.h"
+#include "base/nearest_name.h"
 
 #include <gtest/gtest.h>
 
@@ -30,6 +30,8 @@ TEST(NearestNames, AreWithinAThirdOfTheLetters) {
       {"abcdef", {"abcdxx"}, "abcdxx"},
       {"abcdef", {"abcxxx"}, ""},
       {"abc", {"abcd"}, "abcd"},
+      {"abdc", {"abcd"}, "abcd"},
+      {"bacde", {"abced"}, ""},
       {"abcd", {"abc"}, "abc"},
       {"abcd", {"bcd"}, "bcd"},
       {"abcdef", {"abcdxx", "abcdex", "abcdey"}, "abcdex"},
