@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "quire/base/api.h"
 #include "quire/base/error.h"
@@ -13,10 +14,37 @@
 
 namespace quire {
 
+// A bound TCP port that does not listen, so clients are refused. A program binds the port before it loads a model, so that a port in use is
+// an error within milliseconds. If two processes bind the same port and neither listens yet, the error of the second is reported when it
+// listens.
+class QUIRE_API BoundPort {
+ public:
+  // Binds ServerOptions::host and port. Errors: `invalid_argument` (the host is not an IP address), `io` (the port is in use or reserved).
+  static Result<BoundPort> bind(const ServerOptions& options);
+
+  ~BoundPort();
+  BoundPort(BoundPort&& other) noexcept : descriptor_(other.release()), is_v6_(other.is_v6_) {}
+  BoundPort(const BoundPort&) = delete;
+  BoundPort& operator=(const BoundPort&) = delete;
+  BoundPort& operator=(BoundPort&&) = delete;
+
+  // Returns the socket. The caller closes it.
+  int release() { return std::exchange(descriptor_, -1); }
+  [[nodiscard]] bool is_v6() const { return is_v6_; }
+
+ private:
+  BoundPort(int descriptor, bool is_v6) : descriptor_(descriptor), is_v6_(is_v6) {}
+
+  int descriptor_;  // -1: released
+  bool is_v6_;
+};
+
 class QUIRE_API Server {
  public:
-  // Creates a server that listens. `engine` and `logger` must outlive the server. If requests are still open, stop the engine before you
-  // destroy the server. Errors: `io` (the address is in use), `invalid_argument`, and the errors of the model's tokenizer.
+  // Creates a server that listens on `port`. `engine` and `logger` must outlive the server. If requests are still open, stop the engine
+  // before you destroy the server. Errors: `io` (the address is in use), `invalid_argument`, and the errors of the model's tokenizer.
+  static Result<std::unique_ptr<Server>> create(Engine& engine, const ServerOptions& options, Logger& logger, BoundPort port);
+  // Binds the port of `options` and creates the server.
   static Result<std::unique_ptr<Server>> create(Engine& engine, const ServerOptions& options, Logger& logger);
 
   ~Server();

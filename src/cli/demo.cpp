@@ -93,10 +93,12 @@ class DemoClock {
 };
 
 Result<int> demo(const DemoFlags& flags) {
+  auto port = BoundPort::bind(flags.server);
+  if (!port.has_value()) return std::unexpected(port.error());
   const auto logger = std::make_shared<Logger>(LogOptions{.level = LogLevel::warn});
   auto engine = start_engine(EngineBuilder(flags.engine).logger(logger).kv_dram(flags.kv_dram));
   if (!engine.has_value()) return std::unexpected(engine.error());
-  auto server = Server::create(**engine, flags.server, *logger);
+  auto server = Server::create(**engine, flags.server, *logger, *std::move(port));
   if (!server.has_value()) return std::unexpected(server.error());
   if (const std::string problem = (*server)->chat_problem(); !problem.empty())
     return fail(ErrorCode::unsupported, "MODEL", fmt::format("chat is not available for this model: {}", problem),

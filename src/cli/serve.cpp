@@ -185,6 +185,8 @@ Result<int> serve(const CLI::App& command, const ServeFlags& flags) {
   if (!generation.has_value()) return std::unexpected(generation.error());
   const auto options = server_options_of(flags, *generation);
   if (!options.has_value()) return std::unexpected(options.error());
+  auto port = BoundPort::bind(*options);
+  if (!port.has_value()) return std::unexpected(port.error());
   auto connectors = connectors_of(flags.tiers);
   if (!connectors.has_value()) return std::unexpected(connectors.error());
   const auto start = std::chrono::steady_clock::now();
@@ -207,7 +209,7 @@ Result<int> serve(const CLI::App& command, const ServeFlags& flags) {
   if (!engine.has_value()) return std::unexpected(engine.error());
   warn_of_unused_flags(command, flags, *options, **engine, *logger);
   raise_descriptor_limit();
-  auto server = Server::create(**engine, *options, *logger);
+  auto server = Server::create(**engine, *options, *logger, *std::move(port));
   if (!server.has_value()) return std::unexpected(server.error());
   print_ready(**server, *options, **engine, *generation, flags.tiers.kv_disk.folder,
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -282,7 +284,8 @@ void add_name_flags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--chat-template", flags.chat_template_file, "File with the chat template that replaces the template of the model")
       ->type_name("FILE");
   app.add_option("--generation-config", flags.generation.source,
-                 "Source of sampling defaults: auto (general.sampling.* of a GGUF file, else generation_config.json in the folder of the model), vllm "
+                 "Source of sampling defaults: auto (general.sampling.* of a GGUF file, else generation_config.json in the folder of the "
+                 "model), vllm "
                  "(none), or a folder with that file")
       ->type_name("auto|vllm|FOLDER")
       ->capture_default_str();

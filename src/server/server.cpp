@@ -4,6 +4,7 @@
 #include "quire/server.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -41,7 +42,7 @@ struct Server::Impl {
         client(engine, [this](EngineClient::Task task) { asio::post(io, std::move(task)); }),
         router(client, *model, options, log, [this](JobPool::Lane lane, JobPool::Job job) { return jobs.submit(lane, std::move(job)); }) {}
 
-  Result<void> listen();
+  Result<void> listen(BoundPort port);
   asio::awaitable<void> accept();
   bool accept_with_spare();
   void add_connection(tcp::socket socket);
@@ -78,22 +79,41 @@ struct Server::Impl {
   asio::steady_timer deadline{io};
 };
 
-Result<void> Server::Impl::listen() {
+namespace {
+
+std::unexpected<Error> cannot_listen(const ServerOptions& options, const boost::system::error_code& code) {
+  return fail(ErrorCode::io, "port", fmt::format("cannot listen on {}:{}: {}", options.host, options.port, code.message()),
+              "choose another port with --port (0: any free port)");
+}
+
+}  // namespace
+
+Result<BoundPort> BoundPort::bind(const ServerOptions& options) {
   boost::system::error_code code;
   const asio::ip::address address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, code);
   if (code)
     return fail(ErrorCode::invalid_argument, "host", fmt::format("'{}' is not an IP address", options.host),
                 "use 127.0.0.1, 0.0.0.0 or ::");
+  asio::io_context io;
+  tcp::acceptor acceptor(io);
   const tcp::endpoint endpoint(address, options.port);
-  if (!code) acceptor.open(endpoint.protocol(), code);
+  acceptor.open(endpoint.protocol(), code);
   if (!code) acceptor.set_option(asio::socket_base::reuse_address(true), code);
   if (!code) acceptor.bind(endpoint, code);
+  if (code) return cannot_listen(options, code);
+  return BoundPort(acceptor.release(), address.is_v6());
+}
+
+BoundPort::~BoundPort() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Result<void> Server::Impl::listen(BoundPort port) {
+  boost::system::error_code code;
+  acceptor.assign(port.is_v6() ? tcp::v6() : tcp::v4(), port.release(), code);
   if (!code) acceptor.listen(asio::socket_base::max_listen_connections, code);
   if (!code) acceptor.non_blocking(true, code);
-  if (code) {
-    return fail(ErrorCode::io, "port", fmt::format("cannot listen on {}:{}: {}", options.host, options.port, code.message()),
-                "choose another port with --port");
-  }
+  if (code) return cannot_listen(options, code);
   return {};
 }
 
@@ -225,13 +245,19 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::create(Engine& engine, const ServerOptions& options, Logger& logger) {
+  auto port = BoundPort::bind(options);
+  if (!port) return std::unexpected(port.error());
+  return create(engine, options, logger, *std::move(port));
+}
+
+Result<std::unique_ptr<Server>> Server::create(Engine& engine, const ServerOptions& options, Logger& logger, BoundPort port) {
   if (const auto valid = options.validate(); !valid) return std::unexpected(valid.error());
   auto model = ServedModel::create(engine, options);
   if (!model) return std::unexpected(model.error());
   ServerOptions fitted = options;
   fitted.max_connections = fit_connections(options.max_connections);
   auto impl = std::make_unique<Impl>(engine, std::move(*model), fitted, logger);
-  if (const auto listening = impl->listen(); !listening) return std::unexpected(listening.error());
+  if (const auto listening = impl->listen(std::move(port)); !listening) return std::unexpected(listening.error());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

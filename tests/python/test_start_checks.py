@@ -1,6 +1,7 @@
 """Tests the refusals and warnings of `quire serve` at startup: more memory than the machine has, and flags without effect."""
 import os
 import re
+import socket
 import subprocess
 
 import pytest
@@ -67,6 +68,17 @@ def test_misspelt_words_are_refused_with_the_nearest_name():
         done = subprocess.run([binary, *words], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"quire: {text}\n")
     assert "--port: '99999' is not a whole number from 0 to 65535" in refused("serve", "--port", "99999")
+
+
+@pytest.mark.parametrize("command", ["serve", "demo"])
+def test_port_in_use_is_refused_before_the_model_is_read(command):
+    binary, _ = binary_and_model()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = subprocess.run([binary, command, "no-such-model.gguf", "--port", str(port)], capture_output=True, text=True, timeout=60,
+                              check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"quire: --port: cannot listen on 127.0.0.1:{port}: Address already in use; choose another port"), done.stderr
 
 
 def test_old_names_of_flags_are_accepted_and_not_shown():

@@ -1,4 +1,9 @@
 // Tests routes, limits and errors over real sockets.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <string>
 
 #include "server/running_server.h"
@@ -407,6 +412,21 @@ TEST_F(HttpTest, AnAddressInUseIsAnError) {
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().field, "port");
   EXPECT_EQ(Server::create(engine, {.host = "nowhere", .port = 0}, logger).error().field, "host");
+  EXPECT_EQ(BoundPort::bind({.port = port}).error().field, "port");
+}
+
+TEST_F(HttpTest, ABoundPortRefusesClientsUntilTheServerListens) {
+  auto bound = BoundPort::bind({.port = 0});
+  ASSERT_TRUE(bound.has_value()) << bound.error().to_string();
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  const int descriptor = bound->release();
+  ASSERT_EQ(getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const int client = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&address), size), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  close(client);
+  close(descriptor);
 }
 
 }  // namespace
