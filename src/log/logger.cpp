@@ -103,7 +103,7 @@ void append_value(std::string& out, const LogField& field, LogFormat format) {
     append_format(out, "{:.3f}", std::get<double>(field.value));
 }
 
-std::string line_of(std::string_view event, std::initializer_list<LogField> fields, LogFormat format) {
+std::string line_of(std::string_view event, std::span<const LogField> fields, LogFormat format) {
   std::string out(format == LogFormat::json ? R"("event":)" + json_string(event) : std::string(event));
   for (const LogField& field : fields) {
     append_format(out, fmt::runtime(format == LogFormat::json ? R"(,"{}":)" : " {}="), field.name);
@@ -146,7 +146,7 @@ Logger::Logger(const LogOptions& options)
 
 Logger::~Logger() = default;
 
-void Logger::write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+void Logger::write_fields(LogLevel level, std::string_view event, std::span<const LogField> fields) {
   if (impl_ == nullptr || !is_on(level)) return;
   const std::string line = line_of(event, fields, format_);
   impl_->logger->log(spdlog_level(level), spdlog::string_view_t(line.data(), line.size()));

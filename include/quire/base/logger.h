@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <variant>
 
@@ -42,7 +43,11 @@ class QUIRE_API Logger {
   [[nodiscard]] bool is_on(LogLevel level) const { return level >= level_; }
   // Writes one line. `event` is a literal; text in `fields` may contain any bytes. Do not log prompts, answers or keys. The calling thread
   // formats the line, queues it and returns immediately. A line below the level costs only a comparison.
-  void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+  void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {}) {
+    write_fields(level, event, {fields.begin(), fields.size()});
+  }
+  // Does the same with fields that the caller has collected.
+  void write_fields(LogLevel level, std::string_view event, std::span<const LogField> fields);
 
   // Returns the number of lines that were dropped because the descriptor did not accept them in time.
   [[nodiscard]] std::uint64_t num_dropped() const;

@@ -79,6 +79,8 @@ void Connection::begin_exchange() {
                .method = {},
                .path = {},
                .status = 0,
+               .error_code = {},
+               .error_param = {},
                .tokens = {},
                .trace = {},
                .progress = {},
@@ -95,6 +97,8 @@ void Connection::end_exchange() {
                          .trace = exchange_.trace ? &*exchange_.trace : nullptr,
                          .progress = exchange_.progress ? &*exchange_.progress : nullptr,
                          .status = exchange_.status,
+                         .error_code = exchange_.error_code,
+                         .error_param = exchange_.error_param,
                          .prompt_tokens = exchange_.tokens.prompt,
                          .cached_tokens = exchange_.tokens.cached,
                          .output_tokens = exchange_.tokens.output,
@@ -137,6 +141,8 @@ Connection::Task<bool> Connection::send_response(std::string_view method, HttpRe
   response = handler_->format_for_path(exchange_.path, std::move(response));
   ++handler_->stats().responses_total[response.status];
   exchange_.status = response.status;
+  exchange_.error_code = std::move(response.error_code);
+  exchange_.error_param = std::move(response.error_param);
   if (draining_) keep_alive_ = false;
   http::response<http::string_body> message(static_cast<http::status>(response.status), http_version_);
   if (!response.content_type.empty()) message.set(http::field::content_type, response.content_type);

@@ -94,7 +94,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The current request's data for its log line and its span.
   struct Exchange {
     std::string id, answer_id, method, path;
-    unsigned status = 0;  // 0: nothing to report
+    unsigned status = 0;                  // 0: nothing to report
+    std::string error_code, error_param;  // as in HttpResponse
     AnswerSource::TokenCounts tokens;
     std::optional<TraceContext> trace;
     std::optional<AnswerSource::Progress> progress;

@@ -19,32 +19,33 @@ const char* error_type(unsigned status) {
   return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
-const char* error_code(const Error& error, unsigned status) {
+// Returns the code; empty: null.
+std::string_view error_code(const Error& error, unsigned status) {
   switch (status) {
     case 401:
-      return "\"invalid_api_key\"";
+      return "invalid_api_key";
     case 403:
-      return "\"forbidden\"";
+      return "forbidden";
     case 404:
-      if (error.field == "model") return "\"model_not_found\"";
-      return error.field == "previous_response_id" ? "\"previous_response_not_found\"" : "\"not_found\"";
+      if (error.field == "model") return "model_not_found";
+      return error.field == "previous_response_id" ? "previous_response_not_found" : "not_found";
     case 405:
-      return "\"method_not_allowed\"";
+      return "method_not_allowed";
     case 413:
-      return "\"too_large\"";
+      return "too_large";
     case 415:
-      return "\"unsupported_media_type\"";
+      return "unsupported_media_type";
     case 421:
-      return "\"unknown_host\"";
+      return "unknown_host";
     case 429:
-      return "\"overloaded\"";
+      return "overloaded";
     case 431:
-      return "\"headers_too_large\"";
+      return "headers_too_large";
     case 503:
-      return error.code == ErrorCode::shutting_down ? "\"shutting_down\"" : "\"overloaded\"";
+      return error.code == ErrorCode::shutting_down ? "shutting_down" : "overloaded";
     default:
-      if (overflow_of(error)) return "\"context_length_exceeded\"";
-      return error.code == ErrorCode::unsupported ? "\"unsupported\"" : "null";
+      if (overflow_of(error)) return "context_length_exceeded";
+      return error.code == ErrorCode::unsupported ? "unsupported" : "";
   }
 }
 
@@ -81,12 +82,15 @@ std::string error_body(const Error& error, unsigned status) {
   const std::string message = overflow_of(error) ? error.message : error.to_string();
   return json_object([&](JsonWriter& json) {
     json.begin_object("error").field("message", repair_utf8(message)).field("type", error_type(status));
-    json.field("param", unless_empty(repair_utf8(error.field))).raw_field("code", error_code(error, status)).end_object();
+    json.field("param", unless_empty(repair_utf8(error.field))).field("code", unless_empty(error_code(error, status))).end_object();
   });
 }
 
 HttpResponse error_response(unsigned status, const Error& error, std::uint32_t retry_after_s) {
   HttpResponse response{status, "application/json", error_body(error, status), {}};
+  const std::string_view code = error_code(error, status);
+  response.error_code = code.empty() ? error_type(status) : code;
+  response.error_param = error.field;
   if (status == 429 || status == 503)
     response.headers.emplace_back("Retry-After", std::to_string(std::max(retry_after_s, error.retry_after_s)));
   if (status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");

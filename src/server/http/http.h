@@ -48,6 +48,8 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::string body;
   HttpHeaders headers;  // in addition to Content-Type and Content-Length
+  // The reason of an error, for the log line: `code` of the body (or `type`, if the code is null), and `param`. Empty: not an error.
+  std::string error_code{}, error_param{};
 };
 
 }  // namespace quire

@@ -1,8 +1,21 @@
 #include "server/http/request_log.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace quire {
+namespace {
+
+// Returns the beginning of a field's path that consists of characters of names. A client chooses the keys of its body, so a path may
+// contain any text.
+std::string_view path_part(std::string_view param) {
+  constexpr std::string_view kNames = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.[]";
+  constexpr std::size_t kMaxBytes = 100;
+  return param.substr(0, std::min(param.find_first_not_of(kNames), kMaxBytes));
+}
+
+}  // namespace
 
 void RequestLog::ended(const EndedRequest& request) {
   const double ms = std::chrono::duration<double, std::milli>(request.duration).count();
@@ -11,17 +24,18 @@ void RequestLog::ended(const EndedRequest& request) {
   // Polls of /health and /metrics carry no information, and many refusals would hide the other lines.
   const bool is_quiet = is_overload || (request.method == "GET" && request.status == 200);
   const LogLevel level = is_slow ? LogLevel::warn : is_quiet ? LogLevel::debug : LogLevel::info;
-  logger_->write(level, is_slow ? "slow_request" : "request",
-                 {{"id", request.id},
-                  {"answer_id", request.answer_id},
-                  {"peer", request.peer},
-                  {"method", request.method},
-                  {"path", request.path},
-                  {"status", std::uint64_t{request.status}},
-                  {"prompt_tokens", request.prompt_tokens},
-                  {"cached_tokens", request.cached_tokens},
-                  {"output_tokens", request.output_tokens},
-                  {"ms", ms}});
+  std::vector<LogField> fields = {{"id", request.id},         {"answer_id", request.answer_id}, {"peer", request.peer},
+                                  {"method", request.method}, {"path", request.path},           {"status", std::uint64_t{request.status}}};
+  if (!request.error_code.empty()) {
+    fields.push_back({"code", request.error_code});
+    if (const std::string_view param = path_part(request.error_param); !param.empty()) fields.push_back({"param", param});
+  } else if (request.method == "POST") {
+    fields.push_back({"prompt_tokens", request.prompt_tokens});
+    fields.push_back({"cached_tokens", request.cached_tokens});
+    fields.push_back({"output_tokens", request.output_tokens});
+  }
+  fields.push_back({"ms", ms});
+  logger_->write_fields(level, is_slow ? "slow_request" : "request", fields);
   if (is_overload) log_rejected(request);
   if (spans_ != nullptr && request.method == "POST") trace(request);
 }

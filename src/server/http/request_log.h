@@ -28,6 +28,8 @@ struct EndedRequest {
   const TraceContext* trace = nullptr;               // trace context of the client; null: none
   const AnswerSource::Progress* progress = nullptr;  // null: no tokens were sampled
   unsigned status = 0;
+  std::string_view error_code{};    // empty: not an error
+  std::string_view error_param{};   // path of the field that the error is about; empty: the error is about no field
   std::uint64_t prompt_tokens = 0;  // 0 if no prompt was submitted
   std::uint64_t cached_tokens = 0;  // prompt tokens found in the prefix cache
   std::uint64_t output_tokens = 0;

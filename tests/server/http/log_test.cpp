@@ -83,8 +83,25 @@ TEST_F(LogTest, WritesOneLinePerRequestWithoutSecrets) {
   EXPECT_EQ(requests[0].at("cached_tokens"), 16);
   EXPECT_EQ(requests[0].at("output_tokens"), 12);
   EXPECT_EQ(requests[1].at("status"), 401);
+  EXPECT_EQ(requests[1].at("code"), "invalid_api_key");
   for (const char* secret : {"key-text", "wrong-text", "prompt-text", "salt-text", "query-text", "answer-text"})
     EXPECT_EQ(text_.find(secret), std::string::npos) << secret;
+}
+
+TEST_F(LogTest, WritesTheReasonOfEachRefusal) {
+  start();
+  HttpClient client(port);
+  EXPECT_EQ(client.post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "Hi"}], "top_p": 7})").status, 400U);
+  EXPECT_EQ(client.post("/v1/messages", R"({"model": "other", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})").status,
+            404U);
+  EXPECT_EQ(client.get("/nowhere").status, 404U);
+  const auto requests = events(stop_and_read(), "request");
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_EQ(requests[0].at("code"), "invalid_request_error");
+  EXPECT_EQ(requests[0].at("param"), "top_p");
+  EXPECT_EQ(requests[1].at("code"), "model_not_found");
+  EXPECT_EQ(requests[1].at("param"), "model");
+  EXPECT_EQ(requests[2].at("code"), "not_found");
 }
 
 TEST_F(LogTest, DoesNotLogKeysOrSecretsOfTenants) {

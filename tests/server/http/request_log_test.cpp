@@ -102,6 +102,26 @@ TEST(RequestLogLines, HaveTheValuesOfTheRequest) {
   EXPECT_EQ(lines[1].at("fields"), "user, store");
 }
 
+TEST(RequestLogLines, HaveTheReasonOfAnErrorInPlaceOfTokens) {
+  const auto lines = logged_lines(0, [](RequestLog& log) {
+    EndedRequest request = ended_request("POST", 404);
+    request.error_code = "model_not_found";
+    request.error_param = "model";
+    log.ended(request);
+    request.error_param = "tools[0].my secret";
+    log.ended(request);
+    request.error_param = {};
+    log.ended(request);
+    log.ended(ended_request("GET", 200));
+  });
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0].at("code"), "model_not_found");
+  EXPECT_EQ(lines[0].at("param"), "model");
+  EXPECT_EQ(lines[1].at("param"), "tools[0].my") << "a name that a client wrote ends at the first character that is in no name";
+  EXPECT_FALSE(lines[2].as_object().contains("param"));
+  for (const json::value& line : lines) EXPECT_FALSE(line.as_object().contains("prompt_tokens")) << line;
+}
+
 TEST(RequestLogLines, CountRefusalsUntilTheNextLineAboutThem) {
   const auto lines = logged_lines(0, [](RequestLog& log) {
     log.ended(ended_request("POST", 503, "/x"));
