@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/commit.h"
+#include "cli/config_file.h"
 #include "cli/flags/flag_names.h"
 #include "cli/usage_error.h"
 #include "quire/base/version.h"
@@ -48,16 +49,20 @@ int main(int argc, char** argv) {
       quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),     quire::add_inspect_command(app),
       quire::add_bench_command(app),     quire::add_trace_command(app), quire::add_replay_command(app),  quire::add_simulate_command(app),
       quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app), quire::add_curve_command(app)};
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.empty()) {
+  const auto arguments = quire::with_config_file({argv + 1, argv + argc});
+  if (!arguments.has_value()) {
+    fmt::print(stderr, "quire: {}\n", arguments.error().to_string());
+    return kBadInput;
+  }
+  if (arguments->empty()) {
     fmt::print("{}", app.help());
     return 0;
   }
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes the last argument first
+    app.parse(std::vector<std::string>(arguments->rbegin(), arguments->rend()));  // CLI11 takes the last argument first
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    fmt::print(stderr, "quire: {}\n", quire::usage_error(app, error, arguments));
+    fmt::print(stderr, "quire: {}\n", quire::usage_error(app, error, *arguments));
     return kBadInput;
   }
   for (const quire::Command& command : commands) {

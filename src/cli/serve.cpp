@@ -43,6 +43,7 @@ struct ServeFlags {
   EngineOptions engine;
   ServerOptions server;
   std::vector<std::string> served_names;
+  std::string config_file;  // read before the flags are parsed (cli/config_file.h)
   std::string chat_template_file;
   GenerationConfigOptions generation;
   std::vector<std::string> tenant_keys;
@@ -275,8 +276,12 @@ void add_log_flags(CLI::App& app, ServeFlags& flags) {
 
 }  // namespace
 
-// Adds the flags of the model's names (there may be several), of the chat template and of the generation config.
+// Adds the flags of the file of flags, of the model's names (there may be several), of the chat template and of the generation config.
 void add_name_flags(CLI::App& app, ServeFlags& flags) {
+  app.add_option("--config", flags.config_file,
+                 "YAML file with flags, as of vLLM: a line 'port: 8000' for --port 8000, and 'model: PATH' for MODEL. The command line and "
+                 "environment variables have priority")
+      ->type_name("FILE");
   app.remove_option(app.get_option("--served-model-name"));
   app.add_option("--served-model-name", flags.served_names,
                  "Model names in the API; answers have the first one (default: the name of the file or folder)")
@@ -285,8 +290,7 @@ void add_name_flags(CLI::App& app, ServeFlags& flags) {
       ->type_name("FILE");
   app.add_option("--generation-config", flags.generation.source,
                  "Source of sampling defaults: auto (general.sampling.* of a GGUF file, else generation_config.json in the folder of the "
-                 "model), vllm "
-                 "(none), or a folder with that file")
+                 "model), vllm (none), or a folder with that file")
       ->type_name("auto|vllm|FOLDER")
       ->capture_default_str();
   app.add_option(
@@ -325,6 +329,7 @@ Command add_serve_command(CLI::App& app) {
       "  quire serve ./Qwen3-0.6B --kv-cache-memory 4GiB --max-model-len 8192\n"
       "  quire serve model.gguf --kv-disk /var/cache/quire --kv-disk-budget 20GiB\n"
       "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n"
+      "  quire serve --config quire.yaml\n"
       "  QUIRE_API_KEY=... QUIRE_TENANT_SECRET=... quire serve model.gguf --tenant-keys-file keys.txt\n\n"
       "Admin requests, from the same machine:\n"
       "  curl -X POST 'URL/pause?mode=keep'   keep: freeze requests; wait: let running ones finish; abort (default): end all\n"

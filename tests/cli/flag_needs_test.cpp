@@ -54,6 +54,7 @@ const std::set<std::string>& standalone() {
                                                "--seed",
                                                "--activations",
                                                "--isa",
+                                               "--config",
                                                "--chat-template",
                                                "--generation-config",
                                                "--override-generation-config",

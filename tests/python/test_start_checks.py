@@ -1,8 +1,10 @@
 """Tests the refusals and warnings of `quire serve` at startup: more memory than the machine has, and flags without effect."""
+import json
 import os
 import re
 import socket
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -79,6 +81,47 @@ def test_port_in_use_is_refused_before_the_model_is_read(command):
                               check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"quire: --port: cannot listen on 127.0.0.1:{port}: Address already in use; choose another port"), done.stderr
+
+
+def test_config_file_sets_flags_and_the_command_line_has_priority(tmp_path):
+    binary, model = binary_and_model()
+    port = free_port()
+    config = tmp_path / "quire.yaml"
+    config.write_text(f"model: {model}\nport: 1  # the command line sets the port\nserved-model-name:\n- small\n- 'other'\n"
+                      "kv-cache-memory: 64MiB\nenable-prefix-caching: false\noverride-generation-config: {\"top_k\": 3}\n")
+    process = subprocess.Popen([binary, "serve", "--port", str(port), "--config", str(config)], stdout=subprocess.PIPE, text=True)
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("Try"):
+                break
+        models = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=30))["data"]
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert [model["id"] for model in models] == ["small", "other"]
+    assert any(line.startswith("Sampling defaults: top_k 3 (from --override-generation-config") for line in lines), lines
+
+
+@pytest.mark.parametrize("text, problem", [
+    ("portt: 1", "line 1: 'portt' is not a flag of quire serve; did you mean 'port'?"),
+    ("host: a\n\nport: [1, 2]", "line 3: port: the flag does not take a list; give one value"),
+    ("kv-lifo: 1", "line 1: kv-lifo: '1' is not true or false; use true or false"),
+    ("speculative-config:\n  method: ngram", "line 2: the line is indented, but is no item of a list; write an object as JSON on one line")])
+def test_config_file_with_mistakes_is_refused(tmp_path, text, problem):
+    config = tmp_path / "quire.yaml"
+    config.write_text(text)
+    assert refused("serve", "--config", str(config)).startswith(f"quire: --config: {config}: {problem}")
+
+
+def test_values_of_a_config_file_are_checked_like_flags(tmp_path):
+    config = tmp_path / "quire.yaml"
+    config.write_text("port: 99999")
+    assert refused("serve", "--config", str(config)).startswith("quire: --port: '99999' is not a whole number")
+    config.write_text("kv-dram-policy: arc")
+    assert "--kv-dram" in refused("serve", "--config", str(config)), "the flag needs another one"
+    assert "cannot be read" in refused("serve", "--config", str(tmp_path / "none.yaml"))
 
 
 def test_old_names_of_flags_are_accepted_and_not_shown():
