@@ -15,3 +15,13 @@ target_sources(quire PRIVATE "${PROJECT_BINARY_DIR}/generated/commit.cpp")
 set_source_files_properties("${PROJECT_BINARY_DIR}/generated/commit.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 add_dependencies(quire quire_commit)
 install(TARGETS quire RUNTIME DESTINATION bin)
+
+# quire doctor reports the optional libraries that this build does not have.
+set(without "")
+foreach(name IN ITEMS LLGUIDANCE URING ZMQ HIREDIS PICTURE SNDFILE ZLIB XXHASH)
+  if(NOT QUIRE_${name}_LIBS)
+    list(APPEND without ${name})
+  endif()
+endforeach()
+list(JOIN without "," without)
+set_source_files_properties(src/cli/build_options.cpp PROPERTIES COMPILE_DEFINITIONS "QUIRE_BUILT_WITHOUT=\"${without}\"")

@@ -53,7 +53,7 @@ quire_room(engine_offload engine/offload PART DEPS base core_offload tier)
 quire_room(engine_adapters engine/adapters PART DEPS base model_weights worker LINKS log model)
 quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_adapters engine_stats grammar worker LINKS core_schedule sample)
 quire_room(engine_loop engine/loop PART DEPS base worker engine_adapters engine_publish engine_requests engine_stats engine_trace LINKS core_schedule core_explain core_curve)
-quire_room(engine engine DEPS base core_kv core_kv_hash memory model model_weights worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
+quire_room(engine engine DEPS base core_kv core_kv_hash kernel memory model model_weights tier worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
 quire_room(lab lab PCH quire_json_pch DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
 # The rooms of the server, in the order in which a request passes through them.
 quire_room(server_http server/http PART DEPS base net text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)

@@ -411,6 +411,13 @@ class QUIRE_API Engine {
   virtual std::uint32_t stop(double timeout_s) = 0;
 };
 
+// What the processor and the operating system of this machine offer to this build.
+struct HostFeatures {
+  KernelIsa isa = KernelIsa::reference;  // instruction set of the kernels that an engine uses by default
+  bool has_io_uring = false;             // false: the disk tier uses threads
+};
+QUIRE_API HostFeatures host_features();
+
 // Returns the properties of a model from the headers of its files, without reading the weights. `mmproj`: see EngineOptions::mmproj.
 // Errors: `not_found` (no such file or folder), `corrupt`, `unsupported` (an unknown architecture or weight type).
 QUIRE_API Result<ModelInfo> inspect_model(const std::string& path, const std::string& mmproj = {});

@@ -29,5 +29,6 @@ Command add_curve_command(CLI::App& app);
 Command add_simulate_command(CLI::App& app);
 Command add_calibrate_command(CLI::App& app);
 Command add_replay_command(CLI::App& app);
+Command add_doctor_command(CLI::App& app);
 
 }  // namespace quire

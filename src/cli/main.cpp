@@ -20,6 +20,7 @@ constexpr const char* kFooter = R"(Examples:
   quire run model.gguf "Once upon a"     one answer in the terminal
   quire inspect model.gguf               show the properties of a model, and what fits into memory
   quire bench model.gguf                 measure the speed on this machine
+  quire doctor                           show what this machine and this build offer, and their limits
   quire trace PATH                       show the recorded steps of the scheduler
   quire replay JOURNAL                   replay a recorded run and compare every decision
   quire explain ID                       explain why a request of a running server was slow
@@ -48,7 +49,8 @@ int main(int argc, char** argv) {
   const std::vector<quire::Command> commands = {
       quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),     quire::add_inspect_command(app),
       quire::add_bench_command(app),     quire::add_trace_command(app), quire::add_replay_command(app),  quire::add_simulate_command(app),
-      quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app), quire::add_curve_command(app)};
+      quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app), quire::add_curve_command(app),
+      quire::add_doctor_command(app)};
   const auto arguments = quire::with_config_file({argv + 1, argv + argc});
   if (!arguments.has_value()) {
     fmt::print(stderr, "quire: {}\n", arguments.error().to_string());
