@@ -12,6 +12,7 @@
 #include "cli/output_queue.h"
 #include "cli/start_engine.h"
 #include "cli/terminal_answer.h"
+#include "cli/terminal_input.h"
 #include "quire/engine.h"
 #include "quire/text/chat_template.h"
 #include "quire/text/tokenizer.h"
@@ -85,10 +86,14 @@ Result<std::string> answer(const LoadedModel& model, std::vector<TokenId> prompt
 Result<int> converse(const LoadedModel& model, const RunFlags& flags) {
   std::vector<ChatMessage> messages;
   if (!flags.system.empty()) messages.push_back({"system", flags.system});
-  fmt::print(stderr, "Chatting with {}. An empty line or Ctrl-D ends.\n", model.engine->model().name);
-  std::string line;
-  while (print_now("> "), std::getline(std::cin, line) && !line.empty()) {
-    messages.push_back({"user", line});
+  fmt::print(stderr, "Chatting with {}. /help lists the commands, and /bye or Ctrl-D ends.\n", model.engine->model().name);
+  for (TerminalInput input = read_terminal_input(std::cin, &print_now); input.kind != TerminalInput::Kind::end;
+       input = read_terminal_input(std::cin, &print_now)) {
+    if (input.kind == TerminalInput::Kind::help) print_now(kTerminalHelp);
+    if (input.kind == TerminalInput::Kind::unknown) fmt::print(stderr, "{}\n", input.text);
+    if (input.kind == TerminalInput::Kind::clear) messages.resize(flags.system.empty() ? 0 : 1);
+    if (input.kind != TerminalInput::Kind::message) continue;
+    messages.push_back({"user", input.text});
     auto prompt = encode_chat(model, messages);
     if (!prompt.has_value()) return std::unexpected(prompt.error());
     const Result<std::string> reply = answer(model, std::move(*prompt), flags);
@@ -136,6 +141,7 @@ Command add_run_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--top-k", flags->sampling.top_k, "Sample from the k most likely tokens; 0: from all tokens")->capture_default_str();
   command->footer(
+      "In a chat, /help lists the commands, and \"\"\" begins and ends a message of several lines.\n\n"
       "Examples:\n  quire run model.gguf\n  quire run model.gguf \"Name three rivers.\" --temperature 0\n"
       "  quire run model.gguf --raw \"Once upon a time\" --max-tokens 64");
   return {command, [flags]() { return run(*flags); }};
