@@ -4,6 +4,8 @@
 quire_room(base base TESTS_COMPUTE LIBS fmt::fmt OpenSSL::Crypto Threads::Threads ${QUIRE_XXHASH_LIBS} EXCLUDE ${QUIRE_XXHASH_UNUSED})
 quire_room(net net DEPS base LIBS OpenSSL::SSL NO_PCH)
 quire_room(format format TESTS_COMPUTE PCH quire_json_pch DEPS base LIBS Boost::json)
+# Models of the Hugging Face hub, for commands only.
+quire_room(hub hub PCH quire_json_pch DEPS base format net LIBS Boost::json Boost::url OpenSSL::SSL)
 quire_room(media media DEPS base LIBS ${QUIRE_PICTURE_LIBS} EXCLUDE ${QUIRE_PICTURE_UNUSED})
 quire_room(text text TESTS_COMPUTE PCH quire_json_pch DEPS base LIBS ${ONIGURUMA_LIBRARY} ${UTF8PROC_LIBRARY} Boost::json)
 quire_room(log log DEPS base text LIBS spdlog::spdlog NO_PCH)
@@ -74,7 +76,7 @@ quire_embed(server_operate server/operate/api_page.h api_page_html src/server/op
 quire_embed(server_operate server/operate/api_page.h openapi_json docs/openapi.json)
 include(cmake/Dashboard.cmake)
 quire_room(cli_flags cli/flags PART PCH quire_json_pch DEPS base LINKS server engine LIBS CLI11::CLI11)
-quire_room(cli cli PCH quire_json_pch DEPS base text server_http cli_flags LINKS server engine tier lab LIBS CLI11::CLI11 EXCLUDE main.cpp flags)
+quire_room(cli cli PCH quire_json_pch DEPS base hub text server_http cli_flags LINKS server engine tier lab LIBS CLI11::CLI11 EXCLUDE main.cpp flags)
 quire_embed(cli cli/result_files.h plot_page_html src/cli/plot_page.html)
 include(cmake/Cli.cmake)
 include(cmake/TextTests.cmake)

@@ -1,10 +1,11 @@
-# libquire.so contains all rooms except the command line, and exports only the functions of the public headers (include/quire/base/api.h).
+# libquire.so contains all rooms except the command line and the downloads that only commands use. It exports only the functions of the
+# public headers (include/quire/base/api.h).
 # It is linked from the objects of the static libraries: nothing is compiled twice.
 if(NOT QUIRE_BUILD_SHARED OR QUIRE_SANITIZE)
   return()
 endif()
 get_property(rooms GLOBAL PROPERTY QUIRE_ROOMS)
-list(REMOVE_ITEM rooms quire_cli)
+list(REMOVE_ITEM rooms quire_cli quire_hub)
 add_library(quire_shared SHARED)
 foreach(room IN LISTS rooms)
   target_sources(quire_shared PRIVATE $<TARGET_OBJECTS:${room}>)

@@ -24,6 +24,9 @@ class TimedStream {
               const std::function<bool(const sockaddr&)>& is_allowed_address = {})
       : deadline_(deadline), stream_(std::move(address), std::move(tls), is_allowed_address) {}
 
+  // Moves the deadline, for a caller that limits the time without progress instead of the whole time.
+  void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
+
   // Waits until the stream is open. Returns asio::error::timed_out or connection_reset if it does not open.
   Code open();
 
