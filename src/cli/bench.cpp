@@ -9,6 +9,7 @@
 
 #include "base/format_bytes.h"
 #include "cli/command.h"
+#include "cli/find_model.h"
 #include "cli/flags/engine_flags.h"
 #include "cli/flags/option_flags.h"
 #include "cli/output_queue.h"
@@ -156,7 +157,10 @@ Command add_bench_command(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--shared-prompt", flags->shared_prompt, "Give all requests the same prompt, to measure the prefix cache");
   command->footer("Example: quire bench model.gguf --concurrency 1,8,32 --prompt-tokens 512 --output-tokens 64");
-  return {command, [flags]() { return bench(*flags); }};
+  return {command, [flags]() -> Result<int> {
+            if (auto found = find_models(flags->engine); !found) return std::unexpected(std::move(found.error()));
+            return bench(*flags);
+          }};
 }
 
 }  // namespace quire

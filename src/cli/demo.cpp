@@ -12,6 +12,7 @@
 
 #include "cli/command.h"
 #include "cli/demo_mix.h"
+#include "cli/find_model.h"
 #include "cli/flags/engine_flags.h"
 #include "cli/start_engine.h"
 #include "quire/base/logger.h"
@@ -148,7 +149,10 @@ Command add_demo_command(CLI::App& app) {
   command->add_option("--demo-seed", flags->mix.seed, "Random seed of the texts that the clients send")->capture_default_str();
   command->add_option("--seconds", flags->seconds, "Duration in seconds; 0: until the process is stopped")->capture_default_str();
   command->footer("Examples:\n  ./dev demo\n  quire demo model.gguf --clients 40 --num-blocks 2000");
-  return {command, [flags]() { return demo(*flags); }};
+  return {command, [flags]() -> Result<int> {
+            if (auto found = find_models(flags->engine); !found) return std::unexpected(std::move(found.error()));
+            return demo(*flags);
+          }};
 }
 
 }  // namespace quire

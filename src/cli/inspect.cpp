@@ -7,6 +7,7 @@
 #include "base/format_bytes.h"
 #include "base/usable_memory.h"
 #include "cli/command.h"
+#include "cli/find_model.h"
 #include "cli/flags/engine_flags.h"
 #include "cli/flags/option_flags.h"
 #include "cli/kv_lines.h"
@@ -78,7 +79,9 @@ Result<void> print_cache(const ModelInfo& model, const InspectFlags& flags) {
 Command add_inspect_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "Show the properties of a model, and how many requests fit into the memory");
   auto flags = std::make_shared<InspectFlags>();
-  command->add_option("model", flags->model, "GGUF file or Hugging Face folder")->required()->type_name("MODEL");
+  command->add_option("model", flags->model, "GGUF file, Hugging Face folder, or model of the hub: ORG/REPO or ORG/REPO:QUANT")
+      ->required()
+      ->type_name("MODEL");
   command->add_option("--mmproj", flags->mmproj, "GGUF file of the image encoder that belongs to a GGUF model")->type_name("FILE");
   command
       ->add_option_function<std::string>(
@@ -100,8 +103,13 @@ Command add_inspect_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command->footer("Example: quire inspect model.gguf --memory 4GiB --tokens 8192");
   return {command, [flags]() -> Result<int> {
-            const Result<ModelInfo> model = inspect_model(flags->model, flags->mmproj);
+            const auto found = find_model(flags->model);
+            if (!found) return std::unexpected(found.error());
+            const auto mmproj = flags->mmproj.empty() ? Result<FoundModel>(FoundModel{}) : find_model(flags->mmproj, "--mmproj");
+            if (!mmproj) return std::unexpected(mmproj.error());
+            Result<ModelInfo> model = inspect_model(found->path, mmproj->path);
             if (!model.has_value()) return std::unexpected(model.error());
+            if (!found->name.empty()) model->name = found->name;
             print_model(*model);
             if (auto printed = print_cache(*model, *flags); !printed) return std::unexpected(printed.error());
             return 0;

@@ -16,6 +16,8 @@ namespace {
 
 constexpr const char* kFooter = R"(Examples:
   quire serve model.gguf                 the OpenAI API on 127.0.0.1:8000
+  quire serve ORG/REPO:Q4_K_M            the same with a model of the Hugging Face hub, which is downloaded if it is missing
+  quire pull ORG/REPO:Q4_K_M             only download a model; quire list and quire rm show and remove models
   quire demo model.gguf                  a server with simulated clients, to watch on its dashboard
   quire run model.gguf "Once upon a"     one answer in the terminal
   quire inspect model.gguf               show the properties of a model, and what fits into memory
@@ -47,9 +49,21 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   const std::vector<quire::Command> commands = {
-      quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),     quire::add_inspect_command(app),
-      quire::add_bench_command(app),     quire::add_trace_command(app), quire::add_replay_command(app),  quire::add_simulate_command(app),
-      quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app), quire::add_curve_command(app),
+      quire::add_serve_command(app),
+      quire::add_demo_command(app),
+      quire::add_run_command(app),
+      quire::add_inspect_command(app),
+      quire::add_bench_command(app),
+      quire::add_pull_command(app),
+      quire::add_list_command(app),
+      quire::add_rm_command(app),
+      quire::add_trace_command(app),
+      quire::add_replay_command(app),
+      quire::add_simulate_command(app),
+      quire::add_calibrate_command(app),
+      quire::add_cache_command(app),
+      quire::add_explain_command(app),
+      quire::add_curve_command(app),
       quire::add_doctor_command(app)};
   const auto arguments = quire::with_config_file({argv + 1, argv + argc});
   if (!arguments.has_value()) {

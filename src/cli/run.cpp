@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/find_model.h"
 #include "cli/flags/engine_flags.h"
 #include "cli/output_queue.h"
 #include "cli/start_engine.h"
@@ -144,7 +145,10 @@ Command add_run_command(CLI::App& app) {
       "In a chat, /help lists the commands, and \"\"\" begins and ends a message of several lines.\n\n"
       "Examples:\n  quire run model.gguf\n  quire run model.gguf \"Name three rivers.\" --temperature 0\n"
       "  quire run model.gguf --raw \"Once upon a time\" --max-tokens 64");
-  return {command, [flags]() { return run(*flags); }};
+  return {command, [flags]() -> Result<int> {
+            if (auto found = find_models(flags->engine); !found) return std::unexpected(std::move(found.error()));
+            return run(*flags);
+          }};
 }
 
 }  // namespace quire

@@ -17,6 +17,7 @@
 
 #include "base/format_bytes.h"
 #include "cli/command.h"
+#include "cli/find_model.h"
 #include "cli/flags/choice_flag.h"
 #include "cli/flags/engine_flags.h"
 #include "cli/flags/flag_needs.h"
@@ -337,7 +338,10 @@ Command add_serve_command(CLI::App& app) {
       "  curl -X POST URL/reset_prefix_cache  drop cached prefixes (?reset_running_requests=true while busy)\n"
       "  curl -X POST URL/v1/journal/save     save the journal of the last minutes, for quire replay\n\n"
       "SIGTERM lets running requests finish; a second SIGTERM stops immediately.");
-  return {command, [command, flags]() { return serve(*command, *flags); }};
+  return {command, [command, flags]() -> Result<int> {
+            if (auto found = find_models(flags->engine); !found) return std::unexpected(std::move(found.error()));
+            return serve(*command, *flags);
+          }};
 }
 
 }  // namespace quire

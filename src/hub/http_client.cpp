@@ -160,6 +160,7 @@ class Exchange {
     if (!code) http::write(stream_, request_for(get, target_), code);
     if (!code) http::read_header(stream_, buffer_, parser_, code);
     if (code) return lost(code);
+    has_answered_ = true;
     location = std::string(parser_.get()[http::field::location]);
     const auto length = parser_.content_length();
     return head_of(parser_.get(), target_, length ? std::optional<std::uint64_t>(*length) : std::nullopt);
@@ -191,7 +192,9 @@ class Exchange {
     const std::string why = code == boost::asio::error::timed_out ? fmt::format("no answer for {} s", kStallTime.count())
                             : stream_.why().empty()               ? code.message()
                                                                   : stream_.why();
-    return fail(ErrorCode::unavailable, "MODEL", fmt::format("{} cannot be reached: {}", target_.origin(), why),
+    return fail(ErrorCode::unavailable, "MODEL",
+                has_answered_ ? fmt::format("the connection to {} was lost: {}", target_.origin(), why)
+                              : fmt::format("{} cannot be reached: {}", target_.origin(), why),
                 "check the network, and HF_ENDPOINT if it is set");
   }
 
@@ -199,6 +202,7 @@ class Exchange {
   TimedStream stream_;
   beast::flat_buffer buffer_;
   http::response_parser<http::buffer_body> parser_;
+  bool has_answered_ = false;
 };
 
 // Returns the file with the system's certificates if OpenSSL's default path has none; empty: use the default. The path of a packaged

@@ -109,6 +109,8 @@ class RepoPull {
       missing += file.size - std::min(file.size, begun);
     }
     if (auto enough = check_disk_space(cache_.root(), missing); !enough) return enough;
+    hooks_.say(total == 0 ? fmt::format("already in {}", cache_.root().string())
+                          : fmt::format("downloading {} into {}", format_bytes(missing), cache_.root().string()));
     Progress progress(hooks_, "Downloading " + name_.repo, total);
     for (const HubFile& file : chosen.files) {
       if (!is_there(file)) {
@@ -188,6 +190,7 @@ Result<CachedModel> pull_url(const HubOptions& options, const std::string& url, 
   const auto digest = digest_in(url);
   if (!digest) return std::unexpected(digest.error());
   const std::vector<std::string> parts = part_urls(url);
+  hooks.say(fmt::format("downloading {} into {}", url, options.url_cache.string()));
   if (parts.size() > 1 && !digest->empty())
     return fail(ErrorCode::invalid_argument, "MODEL", "a model in several files has no single digest", "remove #sha256=");
   const fs::path first = cache.url_path(url), folder = first.parent_path();

@@ -61,7 +61,11 @@ CLI::Validator bytes_flag() {
 }
 
 void add_engine_flags(CLI::App& app, EngineOptions& options) {
-  app.add_option("model", options.model, "GGUF file or Hugging Face folder")->required()->type_name("MODEL");
+  app.add_option(
+         "model", options.model,
+         "GGUF file, Hugging Face folder, or model of the hub: ORG/REPO, ORG/REPO:QUANT or the URL of a file, downloaded if it is missing")
+      ->required()
+      ->type_name("MODEL");
   add_option_flags(app, kEngineOptions, options);
   add_option_flags(app, kCacheOptions, options.cache);
   add_option_flags(app, kSchedulerOptions, options.scheduler);
