@@ -27,6 +27,7 @@ Command add_cache_command(CLI::App& app);
 Command add_pull_command(CLI::App& app);
 Command add_list_command(CLI::App& app);
 Command add_rm_command(CLI::App& app);
+Command add_recommend_command(CLI::App& app);
 Command add_explain_command(CLI::App& app);
 Command add_curve_command(CLI::App& app);
 Command add_simulate_command(CLI::App& app);

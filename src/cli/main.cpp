@@ -18,6 +18,7 @@ constexpr const char* kFooter = R"(Examples:
   quire serve model.gguf                 the OpenAI API on 127.0.0.1:8000
   quire serve ORG/REPO:Q4_K_M            the same with a model of the Hugging Face hub, which is downloaded if it is missing
   quire pull ORG/REPO:Q4_K_M             only download a model; quire list and quire rm show and remove models
+  quire recommend                        public models for the memory of this machine
   quire demo model.gguf                  a server with simulated clients, to watch on its dashboard
   quire run model.gguf "Once upon a"     one answer in the terminal
   quire inspect model.gguf               show the properties of a model, and what fits into memory
@@ -57,6 +58,7 @@ int main(int argc, char** argv) {
       quire::add_pull_command(app),
       quire::add_list_command(app),
       quire::add_rm_command(app),
+      quire::add_recommend_command(app),
       quire::add_trace_command(app),
       quire::add_replay_command(app),
       quire::add_simulate_command(app),

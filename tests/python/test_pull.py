@@ -367,6 +367,14 @@ def test_urls_are_downloaded_continued_and_compared_with_their_digest(hub, quire
     assert "does not match its digest" in quire.bad("pull", f"{url}#sha256={'0' * 64}")
 
 
+def test_recommend_prints_commands_that_name_models_of_the_hub(quire):
+    rows = quire.good("recommend").stdout.splitlines()[2:]
+    assert rows[0].split() == ["MODEL", "FILE", "MEMORY", "TOOLS", "COMMAND"] and 2 <= len(rows) <= 6
+    for row in rows[1:]:
+        assert "/" in row.split("quire serve ")[1] and (" yes " in row or " no " in row)
+    assert quire.hub.requests == []
+
+
 def test_serve_downloads_a_model_and_answers(tmp_path, monkeypatch):
     model = os.environ.get("QUIRE_TEST_MODEL")
     if not model:
