@@ -165,17 +165,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def hub_of(repos):
-    """Yields a running Hub with the repositories, {"org/name": Repo}."""
+def hub_of(repos, hub_tls=None, cdn_tls=None):
+    """Yields a running Hub with the repositories, {"org/name": Repo}. The SSL contexts make a server speak https, as localhost."""
     hub = Hub(repos)
-    servers = []
-    for host in ("hub", "cdn"):
+    servers, urls = [], []
+    for host, tls in (("hub", hub_tls), ("cdn", cdn_tls)):
         handler = type("HostHandler", (Handler,), dict(hub=hub, host=host))
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         server.daemon_threads = True
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        urls.append(f"{'https://localhost' if tls else 'http://127.0.0.1'}:{server.server_address[1]}")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
-    hub.hub_url, hub.cdn_url = (f"http://127.0.0.1:{server.server_address[1]}" for server in servers)
+    hub.hub_url, hub.cdn_url = urls
     try:
         yield hub
     finally:

@@ -2,6 +2,8 @@
 import hashlib
 import os
 import random
+import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -365,6 +367,27 @@ def test_urls_are_downloaded_continued_and_compared_with_their_digest(hub, quire
     quire.good("rm", url, "--yes")
     assert url not in quire.good("list").stdout
     assert "does not match its digest" in quire.bad("pull", f"{url}#sha256={'0' * 64}")
+
+
+def test_https_checks_certificates_and_does_not_fall_back_to_http(tmp_path):
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    key, certificate = tmp_path / "key.pem", tmp_path / "localhost.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate], check=True,
+                   capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    trusted = {"SSL_CERT_FILE": str(certificate)}
+    with hub_of({GGUF: gguf_repo()}, hub_tls=tls, cdn_tls=tls) as hub:
+        quire = Quire(hub, tmp_path)
+        assert "certificate verify failed" in quire.bad("pull", GGUF)
+        assert hub.requests == []
+        path = quire.good("pull", GGUF, **trusted).stdout.strip()
+        assert open(path, "rb").read() == content("q4")
+    with hub_of({GGUF: gguf_repo()}, hub_tls=tls) as hub:
+        assert "from https to http" in Quire(hub, tmp_path).bad("pull", f"{GGUF}:Q8_0", **trusted)
+        assert hub.downloads() == []
 
 
 def test_recommend_prints_commands_that_name_models_of_the_hub(quire):
