@@ -11,7 +11,7 @@ import typing
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 TABLE = REPO / "src/server/request/request_fields.cpp"
-APIS = ("completion", "chat", "responses", "messages")
+APIS = ("completion", "chat", "responses", "messages", "ollama_chat", "ollama_generate")
 LETTERS = {"r": "read", "p": "passed", "a": "renamed", "i": "ignored", "x": "refused"}
 # API -> definitions of its parameters: (module, type)
 PARAMETERS = {
@@ -30,10 +30,11 @@ READERS = {
                              "transfer_params.cpp", "routed_experts.cpp"],
     ("responses",): ["../api/responses/responses_request.cpp"],
     ("messages",): ["../api/anthropic/messages_request.cpp", "../api/anthropic/context_edits.cpp"],
+    ("ollama_chat", "ollama_generate"): ["../api/ollama/ollama_request.cpp", "../api/ollama/ollama_messages.cpp"],
 }
 # Fields of nested objects, which the source files read with readers of the same name.
 NESTED = {"schema", "strict", "remote_block_ids", "clear_tool_inputs", "keep"}
-ROW = re.compile(r'\{"(\w+)", "([rpaix]{4})"')
+ROW = re.compile(r'\{"(\w+)", "([rpaix]{6})"')
 READ = re.compile(r'\breader_?(?:\.|->)(?:find|text|boolean|number|integer|only|ignore)\("(\w+)"')
 
 
@@ -45,7 +46,7 @@ def table():
 
 def documented(api):
     """Yields (field, package) for each parameter that a package defines for the API."""
-    for module, name in PARAMETERS[api]:
+    for module, name in PARAMETERS.get(api, ()):
         for field in typing.get_type_hints(getattr(importlib.import_module(module), name)):
             yield field, module.split(".")[0]
 
@@ -71,7 +72,7 @@ def listed(use):
 
 
 def page():
-    apis = "`/v1/completions`, `/v1/chat/completions`, `/v1/responses` and `/v1/messages`"
+    apis = "`/v1/completions`, `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/api/chat` and `/api/generate`"
     refused = f"**Refused fields of all APIs.** {apis} refuse each of these fields, unless its value is neutral: {listed('refused')}."
     ignored = f"**Ignored fields of all APIs.** {apis} ignore each of these fields: {listed('ignored')}."
     return f"{refused}\n\n{ignored}"

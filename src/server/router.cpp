@@ -8,6 +8,7 @@
 
 #include "server/api/anthropic/messages_routes.h"
 #include "server/api/audio/audio_routes.h"
+#include "server/api/ollama/ollama_routes.h"
 #include "server/api/openai/openai_routes.h"
 #include "server/api/pooling/pooling_routes.h"
 #include "server/api/responses/responses_routes.h"
@@ -20,7 +21,8 @@
 namespace quire {
 
 std::span<const MakeRoutes> Router::all_apis() {
-  static constexpr MakeRoutes kApis[] = {operate_routes, openai_routes, messages_routes, responses_routes, pooling_routes, audio_routes};
+  static constexpr MakeRoutes kApis[] = {operate_routes, openai_routes, messages_routes, responses_routes,
+                                         pooling_routes, ollama_routes, audio_routes};
   return kApis;
 }
 
@@ -102,11 +104,18 @@ std::string Router::routes_instead_of(std::string_view path) const {
   if (path.starts_with("/v1/v1/")) {
     if (const std::string_view shorter = path.substr(kVersion.size()); exists(shorter)) return fmt::format("use {}", shown(shorter));
   }
-  std::string paths;
-  for (const ApiRoutes& api : apis_)
-    for (const Route& route : api.routes)
-      if (route.method == "POST" && route.access == Access::key && route.path.find('*') == std::string_view::npos)
-        paths += fmt::format("{}{}", paths.empty() ? "" : ", ", route.path);
+  const auto list = [this](std::string_view beginning) {
+    std::string paths;
+    for (const ApiRoutes& api : apis_)
+      for (const Route& route : api.routes)
+        if (route.method == "POST" && route.access == Access::key && route.path.find('*') == std::string_view::npos &&
+            route.path.starts_with(beginning))
+          paths += fmt::format("{}{}", paths.empty() ? "" : ", ", route.path);
+    return paths;
+  };
+  // The routes of the same API, such as "/api/", or else all routes.
+  std::string paths = list(path.substr(0, path.find('/', 1) + 1));
+  if (paths.empty()) paths = list({});
   return fmt::format("use one of {}; /docs describes all routes", paths);
 }
 

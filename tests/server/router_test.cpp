@@ -74,8 +74,11 @@ TEST_F(RouterTest, NamesTheKnownRoutesForAnUnknownRoute) {
   EXPECT_TRUE(answer_of("/chat/completions?x=1").contains("use /v1/chat/completions;")) << answer_of("/chat/completions");
   EXPECT_TRUE(answer_of("/v1/v1/messages").contains("use /v1/messages"));
   const std::string list = answer_of("/v1/images/generations");
-  for (const char* route : {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/tokenize", "/docs"})
+  for (const char* route : {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/docs"})
     EXPECT_TRUE(list.contains(route)) << list;
+  EXPECT_TRUE(answer_of("/api/pull").contains("use one of /api/chat, /api/generate"));
+  for (const char* route : {"/v1/chat/completions", "/tokenize", "/api/chat", "/docs"})
+    EXPECT_TRUE(answer_of("/images").contains(route)) << "no route begins like this one";
   EXPECT_TRUE(list.contains(R"("code":"not_found")"));
   EXPECT_TRUE(answer_of("/v1/messages/batches").starts_with(R"({"type":"error","error":{"type":"not_found_error")"));
 }

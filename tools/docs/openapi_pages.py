@@ -6,6 +6,7 @@ ROOT = "reference/http/"
 # The title of each tag, and the page with more about it.
 TAGS = {
     "generation": ("Answers", "Chats, completions, and the APIs of OpenAI and Anthropic around them."),
+    "ollama": ("Ollama", "The routes of Ollama's API ([more](../../ollama.md))."),
     "pooling": ("Vectors", "Embeddings, scores, reranking, the rows of all tokens ([more](../../embeddings.md))."),
     "sound": ("Sound", "Transcripts and translations of audio ([more](../../sound.md))."),
     "tokens": ("Tokens", "Converts text to token ids and back."),
@@ -15,6 +16,7 @@ TAGS = {
 TOLD_AT = {
     "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
     "/v1/requests/{id}/explain": "explain.md", "/v1/requests/{id}/input": "sessions.md", "/v1/embeddings": "embeddings.md",
+    "/api/chat": "ollama.md", "/api/generate": "ollama.md", "/api/embed": "ollama.md", "/api/show": "ollama.md",
     "/v1/audio/transcriptions": "sound.md", "/v1/audio/translations": "sound.md",
     "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md", "/v1/cache/probe": "probe.md",
     "/v1/cache/warm": "probe.md", "/v1/cache/curve": "curve.md",
@@ -30,6 +32,11 @@ EXAMPLES = {
     "/v1/responses": {"input": "Name three rivers.", "max_output_tokens": 64},
     "/v1/responses/input_tokens": {"input": "Name three rivers."},
     "/v1/embeddings": {"input": ["a text", "another one"]},
+    "/api/chat": {"model": "smol", "messages": [{"role": "user", "content": "Name three rivers."}], "stream": False, "options": {"num_predict": 64}},
+    "/api/generate": {"model": "smol", "prompt": "Name three rivers.", "stream": False, "options": {"num_predict": 64}},
+    "/api/embed": {"model": "smol", "input": ["a text", "another one"]},
+    "/api/embeddings": {"model": "smol", "prompt": "a text"},
+    "/api/show": {"model": "smol"},
     "/pooling": {"input": "a text", "task": "token_embed"},
     "/v1/score": {"text_1": "a text", "text_2": ["the same text", "another one"]},
     "/v1/rerank": {"query": "rivers", "documents": ["the Rhine", "a mountain"], "top_n": 1},

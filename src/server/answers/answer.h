@@ -1,5 +1,6 @@
 #pragma once
 // The parts of an answer, in the form that the answer writers of all APIs receive.
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,6 +23,8 @@ struct Usage {
   std::uint64_t completion_tokens = 0;
   std::uint64_t cached_tokens = 0;
   std::uint64_t reasoning_tokens = 0;  // part of `completion_tokens`: tokens between the delimiters of reasoning
+  // Times since the request was submitted: until its first token, or until now before that token arrives; and until now.
+  std::chrono::nanoseconds to_first_token{}, elapsed{};
 };
 
 // The stop string or stop token id that ended a choice. Both are absent after EOS or the length limit, except that a beam search sets

@@ -345,6 +345,8 @@ void Completion::end_stream() {
 
 Usage Completion::usage() const {
   Usage usage;
+  usage.elapsed = std::chrono::steady_clock::now() - submitted_;
+  usage.to_first_token = first_token_ ? *first_token_ - submitted_ : usage.elapsed;
   usage.prompt_tokens = std::accumulate(num_prompt_tokens_.begin(), num_prompt_tokens_.end(), std::uint64_t{0});
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     usage.completion_tokens += request_.echo_only ? 0 : choices_[i].num_tokens;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quire/text/detokenizer.h"
@@ -55,6 +56,7 @@ class Completion final : public OutputReceiver, public AnswerSource {
   void on_step_end() override { wake_(); }
 
   [[nodiscard]] bool is_stream() const override { return request_.stream; }
+  [[nodiscard]] std::string_view stream_content_type() const override { return request_.shape->stream_content_type(); }
   [[nodiscard]] bool finished() const override { return num_unfinished_ == 0; }
   [[nodiscard]] bool may_be_refused() const override {
     return (request_.form.has_value() || is_fork_) && !has_begun_ && !refusal_ && !finished();

@@ -187,6 +187,13 @@ Reply Serving::answer_body(HttpRequest& request, std::size_t num_bytes, const Wa
                    });
 }
 
+Serving::RemainingWork Serving::answer_directly(DirectAnswer answer, const std::string& id) {
+  if (const auto heeded = check_ignored(answer.ignored, *options_); !heeded) return refusal(heeded.error());
+  return [this, id, answer = std::move(answer)](const Wake& /*wake*/) {
+    return with_ignored_fields(json_reply(answer.json), id, answer.ignored);
+  };
+}
+
 Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin, bool computes) {
   if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request to another server"});
   return read_body(
@@ -196,7 +203,8 @@ Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake&
         const RequestContext caller{*model_, *options_, tenant, session, is_beta, &cancellation};
         auto parsed = read(std::move(body), caller);
         if (!parsed) return refusal(parsed.error());
-        auto prepared = prepare_completion(*std::move(parsed), caller);
+        if (auto* const direct = std::get_if<DirectAnswer>(&*parsed)) return answer_directly(std::move(*direct), id);
+        auto prepared = prepare_completion(std::get<CompletionRequest>(*std::move(parsed)), caller);
         if (!prepared) return refusal(prepared.error());
         return [this, begin, computes, id, answer_id,
                 kept = std::make_shared<PreparedCompletion>(*std::move(prepared))](const Wake& then_wake) {

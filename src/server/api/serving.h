@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/json_writer.h"
@@ -106,8 +107,15 @@ class Serving {
   [[nodiscard]] RemainingWork refusal(const Error& error) const;
   [[nodiscard]] Error read_timeout_error() const;
 
-  // Reads a body into a CompletionRequest with a shape. complete() then starts the request, or refuses it while the server drains.
-  using ReadCompletion = std::function<Result<CompletionRequest>(std::string body, const RequestContext& context)>;
+  // The JSON of an answer that needs no request to the engine, and the names of ignored fields.
+  struct DirectAnswer {
+    std::string json;
+    std::vector<std::string> ignored{};
+  };
+  // Reads a body into a CompletionRequest with a shape, or answers it. complete() then starts the request, or refuses it while the server
+  // drains.
+  using ReadCompletion =
+      std::function<Result<std::variant<CompletionRequest, DirectAnswer>>(std::string body, const RequestContext& context)>;
   // Starts the prepared completion. The default is start_now(). `answer_id` is HttpRequest::answer_id().
   using Start = Reply (*)(Serving& serving, PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);
   // Reads, prepares and starts a completion. `computes`: the request needs the weights of the adapter that it names.
@@ -137,6 +145,7 @@ class Serving {
   [[nodiscard]] std::string full_id(const std::string& tenant, const std::string& id) const;
 
  private:
+  [[nodiscard]] RemainingWork answer_directly(DirectAnswer answer, const std::string& id);
   // Compares the prompt with an earlier prompt if the request asks for it, and stores the prompt's fingerprint for later comparisons.
   void compare_prompt(CompletionRequest& request, PromptFingerprint fingerprint, const std::string& id);
   static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);

@@ -211,12 +211,12 @@ Connection::Task<bool> Connection::wait_for_reply(Reply& reply) {
   co_return !is_client_gone_;
 }
 
-Connection::Task<bool> Connection::send_stream_header() {
+Connection::Task<bool> Connection::send_stream_header(std::string_view content_type) {
   ++handler_->stats().responses_total[200];
   exchange_.status = 200;
   if (draining_ || http_version_ < 11) keep_alive_ = false;
   http::response<http::empty_body> header(http::status::ok, http_version_);
-  header.set(http::field::content_type, "text/event-stream; charset=utf-8");
+  header.set(http::field::content_type, content_type);
   header.set(http::field::cache_control, "no-cache");
   header.set("X-Accel-Buffering", "no");
   for (const auto& [name, value] : answer_headers_) header.set(name, value);
@@ -245,7 +245,7 @@ Connection::Task<bool> Connection::send_events(std::string events, bool last) {
 Connection::Task<bool> Connection::send_stream(AnswerSource& source) {
   while (!is_client_gone_ && source.may_be_refused()) co_await wait_for_signal();
   if (!is_client_gone_ && source.refused()) co_return co_await send_response("POST", source.take_response());
-  bool alive = co_await send_stream_header();
+  bool alive = co_await send_stream_header(source.stream_content_type());
   if (!alive) co_return false;
   while (!is_client_gone_) {
     // Events that arrived during the last write are sent together.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/http/http.h"
 
@@ -15,6 +16,9 @@ namespace quire {
 
 // The response header with the names of request fields that were ignored.
 inline constexpr const char* kIgnoredFields = "X-Quire-Ignored-Fields";
+
+// The Content-Type of a stream of server-sent events.
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 
 // Called whenever there is something new to send. Must stay callable during the lifetime of the answer.
 using Wake = std::function<void()>;
@@ -34,6 +38,8 @@ class AnswerSource {
   virtual ~AnswerSource() = default;
 
   [[nodiscard]] virtual bool is_stream() const = 0;
+  // Returns the Content-Type of a stream.
+  [[nodiscard]] virtual std::string_view stream_content_type() const { return kEventStream; }
   [[nodiscard]] virtual bool finished() const = 0;
   // Returns whether the engine may still refuse the request. If refused() becomes true, take_response() returns the error, also for a
   // stream.

@@ -5,6 +5,7 @@
 
 #include "quire/base/error.h"
 #include "quire/text/tokenizer.h"
+#include "server/http/reply.h"
 
 namespace quire {
 
@@ -24,6 +25,8 @@ class AnswerShape {
   [[nodiscard]] virtual std::string_view id_prefix() const = 0;
   // Returns whether a chat's answer is split into parts (AnswerPart) even if it can only be plain text.
   [[nodiscard]] virtual bool always_has_parts() const = 0;
+  // Returns the Content-Type of a streamed answer.
+  [[nodiscard]] virtual std::string_view stream_content_type() const { return kEventStream; }
   // Converts an error of the common request to this API's field names.
   [[nodiscard]] virtual Error with_client_field_names(Error error) const = 0;
   // `tokenizer` must outlive the writer.

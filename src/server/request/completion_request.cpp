@@ -142,13 +142,14 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
   request.skip_special_tokens = reader.boolean("skip_special_tokens", true);
 }
 
-void read_limits(ObjectReader& reader, const GenerationDefaults& defaults, CompletionRequest& request) {
+void read_limits(ObjectReader& reader, const RequestLimits& limits, CompletionRequest& request) {
+  const GenerationDefaults& defaults = limits.defaults;
   const auto plain = reader.integer("max_tokens", request.api == Api::completion ? 0 : 1, kMaxInt);
   const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
   if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send only one of them");
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
-  // 16 is OpenAI's default for completions. A chat without a limit may use the rest of the context.
-  if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
+  // A chat without a limit may use the rest of the context.
+  if (!request.max_tokens && request.api == Api::completion) request.max_tokens = limits.completion_tokens;
   if (defaults.max_limit && request.max_tokens) request.max_tokens = std::min(*request.max_tokens, *defaults.max_limit);
   request.default_max_tokens = defaults.max_tokens;
   if (defaults.max_limit) request.default_max_tokens = std::min(defaults.max_tokens.value_or(*defaults.max_limit), *defaults.max_limit);
@@ -343,7 +344,7 @@ Result<CompletionRequest> read_request(Api api, json::object& object, const Requ
     if (std::string suffix = reader.text("suffix"); !suffix.empty()) request.suffix = std::move(suffix);
   }
   read_sampling(reader, limits.vocab_size, request);
-  read_limits(reader, limits.defaults, request);
+  read_limits(reader, limits, request);
   read_stream(reader, request);
   read_beam_search(reader, request);
   read_logprobs(reader, request);

@@ -126,6 +126,8 @@ struct CompletionRequest {
 struct RequestLimits {
   std::uint32_t max_choices = 128;  // limit for the number of prompts times n (or best_of)
   std::uint32_t vocab_size = 0;     // token ids of a prompt must be smaller
+  // Number of tokens of a completion without max_tokens. 16 is OpenAI's default. nullopt: as many as fit, as in a chat.
+  std::optional<std::uint32_t> completion_tokens = 16;
   GenerationDefaults defaults{};
   bool routed_experts = false;  // requests may ask for routed experts
   ImageReading image_reading{};

@@ -229,8 +229,10 @@ void ObjectReader::add_ignored(std::string_view name, std::vector<std::string>& 
 void ObjectReader::finish_field(std::string_view name, const json::value& value, bool is_beta, std::vector<std::string>& ignored) {
   const RequestField* const field = find_request_field(name);
   if (field != nullptr && api_ && field->use(*api_) == FieldUse::refused) {
-    if (!field->is_neutral(value)) reject(refused_field(*field, value));
-    return;
+    if (field->is_neutral(value)) return;
+    Error refusal = refused_field(*field, value);
+    refusal.field.insert(0, path_);
+    return reject(std::move(refusal));
   }
   if (ignored.size() == kMaxIgnored) return;  // typing errors are then not checked either, because each check compares all names
   if (field == nullptr && !is_beta) {

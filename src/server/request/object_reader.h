@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quire/base/cancellation_point.h"
@@ -34,6 +35,8 @@ class ObjectReader {
   explicit ObjectReader(boost::json::object& object, std::string path = {}) : object_(&object), path_(std::move(path)) {}
   // Reads the complete body of an API. The table of request fields decides about fields that are not read.
   ObjectReader(boost::json::object& object, FieldApi api) : object_(&object), api_(api) {}
+  // Reads an object that has fields of such a body, like the options of Ollama's API.
+  ObjectReader(boost::json::object& object, std::string path, FieldApi api) : object_(&object), path_(std::move(path)), api_(api) {}
 
   [[nodiscard]] bool boolean(std::string_view name, bool fallback);
   [[nodiscard]] double number(std::string_view name, double fallback);

@@ -94,12 +94,6 @@ void set_job_tag(CompletionRequest& request, const RequestContext& context) {
   request.tags.job = job_of(request.session_key.empty() ? context.session : request.session_key);
 }
 
-// Returns an error for an ignored field if --strict-fields is set.
-Result<void> check_ignored(const CompletionRequest& request, const ServerOptions& options) {
-  if (!options.strict_fields || request.ignored.empty()) return {};
-  return fail(ErrorCode::unsupported, request.ignored.front(), "would be ignored, which --strict-fields forbids", "leave it out");
-}
-
 Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const RequestContext& context) {
   const ServedModel& model = context.model;
   const ServerOptions& options = context.options;
@@ -121,7 +115,7 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   pass(context.cancellation);
   if (const auto held = constrain_answer(parsed, model, options.one_call_spelling); !held) return std::unexpected(held.error());
   // constrain_answer() may have added unenforced constraints to the ignored fields.
-  if (const auto heeded = check_ignored(parsed, options); !heeded) return std::unexpected(heeded.error());
+  if (const auto heeded = check_ignored(parsed.ignored, options); !heeded) return std::unexpected(heeded.error());
   PreparedCompletion prepared{.request = std::move(parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
   if (fingerprint) add_tokens(*fingerprint, prompts->front());
   prepared.fingerprint = std::move(fingerprint);
@@ -145,6 +139,11 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
 
 }  // namespace
 
+Result<void> check_ignored(const std::vector<std::string>& ignored, const ServerOptions& options) {
+  if (!options.strict_fields || ignored.empty()) return {};
+  return fail(ErrorCode::unsupported, ignored.front(), "would be ignored, which --strict-fields forbids", "leave it out");
+}
+
 RequestLimits limits_of(const RequestContext& context) {
   return {.max_choices = context.options.max_choices,
           .vocab_size = context.model.tokenizer().vocab_size(),
@@ -167,7 +166,7 @@ Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape,
 
 Result<PreparedCompletion> prepare_completion(CompletionRequest request, const RequestContext& context) {
   // check_ignored() reports the client's field names, so with_client_field_names() is not needed.
-  if (const auto heeded = check_ignored(request, context.options); !heeded) return std::unexpected(heeded.error());
+  if (const auto heeded = check_ignored(request.ignored, context.options); !heeded) return std::unexpected(heeded.error());
   const std::shared_ptr<const AnswerShape> shape = request.shape;
   auto prepared = prepare_request(std::move(request), context);
   if (!prepared) prepared.error() = shape->with_client_field_names(std::move(prepared.error()));

@@ -28,6 +28,9 @@ struct PreparedCompletion {
   std::optional<PromptFingerprint> fingerprint{};        // set if `compare` is set
 };
 
+// Returns an error for the first ignored field if --strict-fields is set.
+[[nodiscard]] Result<void> check_ignored(const std::vector<std::string>& ignored, const ServerOptions& options);
+
 [[nodiscard]] RequestLimits limits_of(const RequestContext& context);
 
 // Reads the chat into which an API has translated its body. `ignored` has the names of fields of the body that do not change the answer.

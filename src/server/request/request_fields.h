@@ -13,7 +13,8 @@
 namespace quire {
 
 // The API of a body, which is also the column of the table.
-enum class FieldApi : std::uint8_t { completion, chat, responses, messages };
+enum class FieldApi : std::uint8_t { completion, chat, responses, messages, ollama_chat, ollama_generate };
+inline constexpr std::size_t kNumFieldApis = 6;
 
 enum class FieldUse : std::uint8_t {
   read,     // read by this API's reader

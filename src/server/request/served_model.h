@@ -52,6 +52,8 @@ class ServedModel {
   [[nodiscard]] const CallFormat& call_format() const { return call_format_; }
   // Returns whether the control token is a delimiter of call_format(). The text of such a token belongs to the answer.
   [[nodiscard]] bool is_delimiter(TokenId token) const { return std::ranges::binary_search(delimiters_, token); }
+  // Returns whether the vocabulary has fill-in-the-middle tokens, so that a completion can have a suffix.
+  [[nodiscard]] bool supports_infill() const { return infill_.has_value(); }
   // Returns the control token with this text, or nullopt if no token has it.
   [[nodiscard]] std::optional<TokenId> control_token(std::string_view text) const;
   // Returns the token for this text, or nullopt if the text is not exactly one token.

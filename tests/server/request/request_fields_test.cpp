@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "server/api/anthropic/messages_request.h"
+#include "server/api/ollama/ollama_request.h"
 #include "server/api/responses/responses_request.h"
 #include "server/request/completion_request.h"
 #include "server/request/object_reader.h"
@@ -21,7 +23,9 @@ namespace {
 namespace json = boost::json;
 
 constexpr RequestLimits kLimits{.max_choices = 8, .vocab_size = 100};
-constexpr FieldApi kApis[] = {FieldApi::completion, FieldApi::chat, FieldApi::responses, FieldApi::messages};
+constexpr FieldApi kApis[] = {FieldApi::completion, FieldApi::chat,        FieldApi::responses,
+                              FieldApi::messages,   FieldApi::ollama_chat, FieldApi::ollama_generate};
+static_assert(std::size(kApis) == kNumFieldApis);
 
 json::object plain_body(FieldApi api) {
   switch (api) {
@@ -29,8 +33,11 @@ json::object plain_body(FieldApi api) {
       return {{"prompt", "hi"}};
     case FieldApi::responses:
       return {{"input", "hi"}, {"model", "m"}};
+    case FieldApi::ollama_generate:
+      return {{"prompt", "hi"}, {"model", "m"}, {"max_tokens", 5}};
     case FieldApi::chat:
     case FieldApi::messages:
+    case FieldApi::ollama_chat:
       break;
   }
   return {{"messages", json::array{json::object{{"role", "user"}, {"content", "hi"}}}}, {"model", "m"}, {"max_tokens", 5}};
@@ -42,6 +49,14 @@ Result<CompletionRequest> read_body(FieldApi api, json::object body) {
   Result<CompletionRequest> request = CompletionRequest();
   if (api == FieldApi::completion || api == FieldApi::chat)
     return parse_completion_request(api == FieldApi::chat ? Api::chat : Api::completion, std::move(body), kLimits);
+  if (api == FieldApi::ollama_chat || api == FieldApi::ollama_generate) {
+    auto call = call_of_ollama(std::move(body), api, {}, ignored);
+    if (!call) return std::unexpected(call.error());
+    request = parse_completion_request(call->api, std::move(call->body), kLimits);
+    if (!request) return std::unexpected(with_ollama_field_names(request.error(), api, call->option_names));
+    request->ignored.insert(request->ignored.begin(), ignored.begin(), ignored.end());
+    return request;
+  }
   json::object chat;
   if (api == FieldApi::responses) {
     ResponseStore store(1 << 20);

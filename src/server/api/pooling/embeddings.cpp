@@ -10,7 +10,17 @@
 namespace quire {
 namespace {
 
-std::uint32_t read_size(ObjectReader& reader, const RequestContext& context) {
+std::string embeddings_answer(const PooledHead& head, std::span<const PooledVector> vectors, const VectorForm& form,
+                              std::uint64_t num_prompt_tokens) {
+  return pooled_list(head, "embedding", vectors.size(), num_prompt_tokens, [&](JsonWriter& json, std::size_t i) {
+    json.key("embedding");
+    write_vector(json, finished_vector(vectors[i], form.size, form.normalize), form.is_base64);
+  });
+}
+
+}  // namespace
+
+std::uint32_t read_dimensions(ObjectReader& reader, const RequestContext& context) {
   const std::uint32_t width = context.model.hidden_size();
   const PoolingInfo& info = context.model.pooling();
   const auto size = reader.integer("dimensions", 1, width);
@@ -25,16 +35,6 @@ std::uint32_t read_size(ObjectReader& reader, const RequestContext& context) {
   return static_cast<std::uint32_t>(*size);
 }
 
-std::string embeddings_answer(const PooledHead& head, std::span<const PooledVector> vectors, const VectorForm& form,
-                              std::uint64_t num_prompt_tokens) {
-  return pooled_list(head, "embedding", vectors.size(), num_prompt_tokens, [&](JsonWriter& json, std::size_t i) {
-    json.key("embedding");
-    write_vector(json, finished_vector(vectors[i], form.size, form.normalize), form.is_base64);
-  });
-}
-
-}  // namespace
-
 Result<PreparedPooling> prepare_embeddings(std::string body, const RequestContext& context) {
   auto object = parse_object(std::exchange(body, {}));
   if (!object) return std::unexpected(std::move(object.error()));
@@ -42,7 +42,7 @@ Result<PreparedPooling> prepare_embeddings(std::string body, const RequestContex
   PoolingFields fields;
   read_pooling_fields(reader, fields);
   std::vector<Prompt> texts = read_input(reader, context.model.tokenizer().vocab_size());
-  VectorForm form{.size = read_size(reader, context), .normalize = context.model.pooling().normalize, .is_base64 = false};
+  VectorForm form{.size = read_dimensions(reader, context), .normalize = context.model.pooling().normalize, .is_base64 = false};
   read_form(reader, form);
   if (auto read = finish_fields(reader, fields, context); !read) return std::unexpected(std::move(read.error()));
   if (!context.model.pooling().pair_template.empty())

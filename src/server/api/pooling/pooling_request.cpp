@@ -11,6 +11,7 @@
 #include "base/context_overflow.h"
 #include "server/http/error_response.h"
 #include "server/http/tenants.h"
+#include "server/request/prepare.h"
 #include "server/request/served_model.h"
 namespace quire {
 namespace {
@@ -80,8 +81,7 @@ Result<PoolingKind> pooling_kind(const RequestContext& context) {
 
 Result<void> finish_fields(ObjectReader& reader, PoolingFields& fields, const RequestContext& context) {
   if (auto read = reader.finish(fields.ignored); !read) return read;
-  if (context.options.strict_fields && !fields.ignored.empty())
-    return fail(ErrorCode::unsupported, fields.ignored.front(), "would be ignored, which --strict-fields forbids", "leave it out");
+  if (auto heeded = check_ignored(fields.ignored, context.options); !heeded) return heeded;
   auto adapter = context.model.adapter_of(fields.model);
   if (!adapter) return std::unexpected(std::move(adapter.error()));
   fields.adapter = *std::move(adapter);

@@ -27,8 +27,6 @@ constexpr std::size_t kMaxInlineNumbers = 4096;
 // Writing more numbers than this on the server's thread would delay other clients too long, even if the job pool is full.
 constexpr std::size_t kMaxLateNumbers = 256 << 10;
 
-using PreparePooling = Result<PreparedPooling> (*)(std::string body, const RequestContext& context);
-
 // The request's id, and the client whose share of the job pool its jobs use.
 struct Caller {
   std::string id, client;
@@ -93,7 +91,24 @@ Reply start_pooling(Serving& serving, PreparedPooling prepared, Caller caller, c
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 
-Reply pool(Serving& serving, HttpRequest& request, const Wake& wake, PreparePooling prepare) {
+Serving::RemainingWork answer_without_vectors(Serving& serving, PreparedPooling prepared, const std::string& id) {
+  auto body = prepared.answer({fmt::format("{}-{}", prepared.kind, id), serving.model().name(), unix_now_s()}, {});
+  if (!body) return serving.refusal(body.error());
+  return [&serving, id, json = *std::move(body), ignored = std::move(prepared.ignored)](const Wake& /*wake*/) {
+    return serving.with_ignored_fields(Serving::json_reply(json), id, ignored);
+  };
+}
+
+Route pooling_route(Serving& serving, std::string_view path, PreparePooling prepare) {
+  const auto handle = [&serving, prepare](HttpRequest& request, const Wake& wake) {
+    return answer_pooled(serving, request, wake, prepare);
+  };
+  return {path, "POST", Access::key, handle};
+}
+
+}  // namespace
+
+Reply answer_pooled(Serving& serving, HttpRequest& request, const Wake& wake, PreparePooling prepare) {
   if (serving.is_draining())
     return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request to another server"});
   return serving.read_body(request, wake,
@@ -101,6 +116,7 @@ Reply pool(Serving& serving, HttpRequest& request, const Wake& wake, PreparePool
                                std::string body, const CancellationPoint& cancellation) -> Serving::RemainingWork {
                              auto prepared = prepare(std::move(body), serving.context(tenant, &cancellation));
                              if (!prepared) return serving.refusal(prepared.error());
+                             if (prepared->requests.empty()) return answer_without_vectors(serving, *std::move(prepared), id);
                              return [&serving, id, client,
                                      kept = std::make_shared<PreparedPooling>(*std::move(prepared))](const Wake& then_wake) {
                                const auto with_lease = [&serving, id, client, kept, then_wake](const Serving::Lease& lease) {
@@ -111,13 +127,6 @@ Reply pool(Serving& serving, HttpRequest& request, const Wake& wake, PreparePool
                              };
                            });
 }
-
-Route pooling_route(Serving& serving, std::string_view path, PreparePooling prepare) {
-  const auto handle = [&serving, prepare](HttpRequest& request, const Wake& wake) { return pool(serving, request, wake, prepare); };
-  return {path, "POST", Access::key, handle};
-}
-
-}  // namespace
 
 ApiRoutes pooling_routes(Serving& serving) {
   return {.routes = {
