@@ -61,16 +61,17 @@ quire_room(lab lab PCH quire_json_pch DEPS base core_connect core_journal LINKS 
 quire_room(server_http server/http PART DEPS base net text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)
 quire_room(server_request server/request PART PCH quire_json_pch DEPS base format media text server_http LINKS engine LIBS Boost::json)
 quire_room(server_answers server/answers PART PCH quire_json_pch DEPS base text server_http server_request LINKS engine)
-quire_room(server_api server/api PART PCH quire_json_pch DEPS base server_http server_request server_answers LINKS log EXCLUDE openai responses anthropic pooling audio ollama)
+quire_room(server_api server/api PART PCH quire_json_pch DEPS base server_http server_request server_answers LINKS log EXCLUDE openai responses anthropic pooling audio ollama llama_cpp)
 quire_room(server_openai server/api/openai PART PCH quire_json_pch DEPS base text server_http server_request server_answers server_api)
 quire_room(server_responses server/api/responses PART PCH quire_json_pch DEPS base text server_http server_request server_answers server_api)
 quire_room(server_anthropic server/api/anthropic PART PCH quire_json_pch DEPS base text server_http server_request server_answers server_api)
 quire_room(server_pooling server/api/pooling PART PCH quire_json_pch DEPS base server_http server_request server_answers server_api)
 quire_room(server_ollama server/api/ollama PART PCH quire_json_pch DEPS base text server_http server_request server_answers server_api server_pooling)
+quire_room(server_llama_cpp server/api/llama_cpp PART PCH quire_json_pch DEPS base server_http server_request server_answers server_api)
 quire_room(server_audio server/api/audio PART PCH quire_json_pch DEPS base text audio server_http server_request server_answers server_api
            LIBS ${QUIRE_DEFLATE_LIBS} EXCLUDE ${QUIRE_DEFLATE_UNUSED})
 quire_room(server_operate server/operate PART PCH quire_json_pch DEPS base text server_http server_request server_api LINKS engine)
-quire_room(server server PCH quire_json_pch DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_ollama server_audio server_operate
+quire_room(server server PCH quire_json_pch DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_ollama server_llama_cpp server_audio server_operate
            LINKS engine log)
 quire_embed(server_operate server/operate/chat_page.h chat_page_html src/server/operate/chat_page.html)
 quire_embed(server_operate server/operate/api_page.h api_page_html src/server/operate/api_page.html)

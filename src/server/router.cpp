@@ -8,6 +8,7 @@
 
 #include "server/api/anthropic/messages_routes.h"
 #include "server/api/audio/audio_routes.h"
+#include "server/api/llama_cpp/llama_cpp_routes.h"
 #include "server/api/ollama/ollama_routes.h"
 #include "server/api/openai/openai_routes.h"
 #include "server/api/pooling/pooling_routes.h"
@@ -21,8 +22,8 @@
 namespace quire {
 
 std::span<const MakeRoutes> Router::all_apis() {
-  static constexpr MakeRoutes kApis[] = {operate_routes, openai_routes, messages_routes, responses_routes,
-                                         pooling_routes, ollama_routes, audio_routes};
+  static constexpr MakeRoutes kApis[] = {operate_routes, openai_routes, messages_routes,  responses_routes,
+                                         pooling_routes, ollama_routes, llama_cpp_routes, audio_routes};
   return kApis;
 }
 

@@ -7,6 +7,7 @@ ROOT = "reference/http/"
 TAGS = {
     "generation": ("Answers", "Chats, completions, and the APIs of OpenAI and Anthropic around them."),
     "ollama": ("Ollama", "The routes of Ollama's API ([more](../../ollama.md))."),
+    "llama_cpp": ("llama.cpp", "Routes of llama.cpp's server ([more](../../llama_cpp.md))."),
     "pooling": ("Vectors", "Embeddings, scores, reranking, the rows of all tokens ([more](../../embeddings.md))."),
     "sound": ("Sound", "Transcripts and translations of audio ([more](../../sound.md))."),
     "tokens": ("Tokens", "Converts text to token ids and back."),
@@ -17,6 +18,7 @@ TOLD_AT = {
     "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
     "/v1/requests/{id}/explain": "explain.md", "/v1/requests/{id}/input": "sessions.md", "/v1/embeddings": "embeddings.md",
     "/api/chat": "ollama.md", "/api/generate": "ollama.md", "/api/embed": "ollama.md", "/api/show": "ollama.md",
+    "/props": "llama_cpp.md", "/slots": "llama_cpp.md", "/apply-template": "llama_cpp.md",
     "/v1/audio/transcriptions": "sound.md", "/v1/audio/translations": "sound.md",
     "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md", "/v1/cache/probe": "probe.md",
     "/v1/cache/warm": "probe.md", "/v1/cache/curve": "curve.md",
@@ -37,6 +39,7 @@ EXAMPLES = {
     "/api/embed": {"model": "smol", "input": ["a text", "another one"]},
     "/api/embeddings": {"model": "smol", "prompt": "a text"},
     "/api/show": {"model": "smol"},
+    "/apply-template": {"messages": [{"role": "user", "content": "Name three rivers."}]},
     "/pooling": {"input": "a text", "task": "token_embed"},
     "/v1/score": {"text_1": "a text", "text_2": ["the same text", "another one"]},
     "/v1/rerank": {"query": "rivers", "documents": ["the Rhine", "a mountain"], "top_n": 1},

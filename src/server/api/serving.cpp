@@ -258,6 +258,16 @@ std::string Serving::full_id(const std::string& tenant, const std::string& id) c
   return found != completions_.end() ? found->second.id : id;
 }
 
+std::vector<Serving::AnswerInProgress> Serving::answers_in_progress() const {
+  std::vector<AnswerInProgress> answers;
+  for (const auto& [key, started] : completions_) {
+    if (key.second != started.id) continue;  // the same answer under the client's id
+    if (std::shared_ptr<const Completion> completion = started.completion.lock(); completion != nullptr && !completion->finished())
+      answers.push_back({started.id, std::move(completion)});
+  }
+  return answers;
+}
+
 // Finds only answers of this tenant.
 Result<std::shared_ptr<Completion>> Serving::find(const std::string& tenant, const std::string& id) const {
   const auto found = completions_.find({tenant, id});

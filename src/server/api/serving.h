@@ -140,6 +140,12 @@ class Serving {
   // Returns an answer in progress of this tenant. `id` is the answer's id, or the client's X-Request-Id with the prefix of the API, which
   // finds the newest such answer. Errors: `not_found`.
   [[nodiscard]] Result<std::shared_ptr<Completion>> find(const std::string& tenant, const std::string& id) const;
+  struct AnswerInProgress {
+    std::string id;
+    std::shared_ptr<const Completion> completion;
+  };
+  // Returns the unfinished answers of all tenants, ordered by tenant and id.
+  [[nodiscard]] std::vector<AnswerInProgress> answers_in_progress() const;
   void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
   // Returns the id of the answer that find() returns for `id`, or `id` itself if find() returns none.
   [[nodiscard]] std::string full_id(const std::string& tenant, const std::string& id) const;

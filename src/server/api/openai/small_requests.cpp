@@ -54,6 +54,15 @@ Result<TokenizeRequest> parse_tokenize_request(std::string_view body, const Imag
   ObjectReader reader(*object);
   TokenizeRequest request;
   request.model = reader.text("model");
+  if (object->contains("content")) {
+    request.is_llama_cpp = true;
+    request.input = reader.text("content");
+    request.add_special_tokens = reader.boolean("add_special", false);
+    request.parse_special = reader.boolean("parse_special", true);
+    request.return_token_strs = reader.boolean("with_pieces", false);
+    if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
+    return request;
+  }
   if (object->contains("messages")) {
     ChatPrompt chat = read_chat_prompt(reader, image_reading);
     (void)read_tool_use(reader, chat.tools);

@@ -27,7 +27,9 @@ Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_si
 
 struct TokenizeRequest {
   std::string model;
-  TextOrChat input;  // "prompt" or "messages"
+  TextOrChat input;           // "prompt" or "messages", or llama.cpp's "content"
+  bool is_llama_cpp = false;  // the body has llama.cpp's fields: the answer has llama.cpp's form, with pieces if return_token_strs is set
+  bool parse_special = true;
   bool add_special_tokens = true;
   bool return_token_strs = false;
 };

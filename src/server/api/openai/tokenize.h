@@ -1,5 +1,5 @@
 #pragma once
-// Answers /tokenize, /detokenize and /tokenizer_info as vLLM does.
+// Answers /tokenize, /detokenize and /tokenizer_info as vLLM does. /tokenize also reads llama.cpp's body, and answers in its form.
 #include <string>
 
 #include "quire/base/cancellation_point.h"
