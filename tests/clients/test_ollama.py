@@ -39,18 +39,18 @@ def test_stream_gives_the_same_text(client, url):
     assert asyncio.run(awaited()) == whole
 
 
-@pytest.mark.row("ollama", "chat, tools and their results")
-@pytest.mark.parametrize("stream", [False, True])
-def test_tools_are_called_and_their_results_accepted(client, stream):
+@pytest.mark.row("ollama", "chat, tools and their results, streamed or not")
+def test_tools_are_called_and_their_results_accepted(client):
     # The package has no argument for tool_choice, which a model of this size needs.
-    required = {**GREEDY, "tool_choice": "required", "parallel_tool_calls": False}
-    answer = client.chat("smol", WEATHER, tools=TOOLS, stream=stream, options=required)
-    messages = [part.message for part in answer] if stream else [answer.message]
-    (made,) = [made for message in messages for made in message.tool_calls or []]
-    assert made.function.name == "get_weather"
-    GetWeather.model_validate(made.function.arguments)
-    results = [*WEATHER, ollama.Message(role="assistant", tool_calls=[made]), {"role": "tool", "tool_name": "get_weather", "content": "12 degrees"}]
-    assert client.chat("smol", results, tools=TOOLS, options=GREEDY).message.content
+    options = {**GREEDY, "tool_choice": "required", "parallel_tool_calls": False}
+    for stream in (False, True):
+        answer = client.chat("smol", WEATHER, tools=TOOLS, stream=stream, options=options)
+        messages = [part.message for part in answer] if stream else [answer.message]
+        (made,) = [made for message in messages for made in message.tool_calls or []]
+        assert made.function.name == "get_weather"
+        GetWeather.model_validate(made.function.arguments)
+        results = [*WEATHER, ollama.Message(role="assistant", tool_calls=[made]), {"role": "tool", "tool_name": "get_weather", "content": "12 degrees"}]
+        assert client.chat("smol", results, tools=TOOLS, options={**GREEDY, "tool_choice": "none"}).message.content
 
 
 @pytest.mark.row("ollama", "chat, format: JSON schema, JSON")

@@ -11,7 +11,7 @@ from quire_server import running
 HELLO = [{"role": "user", "content": "Name three rivers."}]
 GREEDY = {"temperature": 0, "num_predict": 24}
 CITY = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "rivers": {"type": "integer", "minimum": 1, "maximum": 9}},
-        "required": ["name", "rivers"], "additionalProperties": False}
+        "required": ["name", "rivers"]}
 
 
 @pytest.fixture(scope="module")

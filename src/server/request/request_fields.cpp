@@ -198,7 +198,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     {"preserved_tokens", "iiiiii"},
     {"regex", "rrpppp"},
     {"ebnf", "rrpppp"},
-    {"format", "rrpppp"},
+    {"format", "rrpprr"},
     {"output_format", "xxxrxx", "", kSendForm},
     {"output_config", "xxxrxx", "", kSendForm},
     {"output_schema", "xxxxxx", "", kSendForm},

@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "server/api/ollama/closed_schema.h"
 #include "server/api/ollama/ollama_messages.h"
 #include "server/request/field_names.h"
 
@@ -238,6 +239,10 @@ Result<OllamaCall> call_of_ollama(json::object body, FieldApi api, const OllamaM
   } else {
     read_prompt(reader, model, call);
     read_logprobs(reader, call);
+  }
+  if (json::value* format = reader.find("format")) {
+    close_objects(*format);
+    call.body.emplace("format", std::move(*format));
   }
   read_think(reader, model, call);
   read_options(reader, {}, model, call.body, penalties);

@@ -180,6 +180,23 @@ TEST(OllamaRequest, ReportsFieldsWithoutEffect) {
                                                           "messages[0].mood", "keep_alive", "truncate"}));
 }
 
+TEST(OllamaRequest, ForbidsPropertiesThatAFormatDoesNotList) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"properties":{"a":{"items":{"properties":{"b":{}}}}},"$defs":{"c":{"anyOf":[{"properties":{}},{"type":"null"}]}}})",
+       R"({"properties":{"a":{"items":{"properties":{"b":{}},"additionalProperties":false}}},
+           "$defs":{"c":{"anyOf":[{"properties":{},"additionalProperties":false},{"type":"null"}]}},"additionalProperties":false})"},
+      {R"({"properties":{},"additionalProperties":{"type":"string"}})", R"({"properties":{},"additionalProperties":{"type":"string"}})"},
+      {R"({"properties":{},"allOf":[{"properties":{}}]})", R"({"properties":{},"allOf":[{"properties":{}}]})"},
+      {R"({"properties":{"a":{"allOf":[{"properties":{}},{"properties":{}}]}}})",
+       R"({"properties":{"a":{"allOf":[{"properties":{}},{"properties":{}}]}}})"},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"properties":{}}}})",
+       R"({"$ref":"#/$defs/a","$defs":{"a":{"properties":{},"additionalProperties":false}}})"},
+      {R"({"type":"object"})", R"({"type":"object"})"},
+      {R"("json")", R"("json")"},
+  };
+  for (const auto& [sent, read] : cases) EXPECT_EQ(body_of(kChat, kHello + R"(,"format":)" + sent).at("format"), json::parse(read)) << sent;
+}
+
 TEST(OllamaRequest, RequiresAModel) {
   std::vector<std::string> ignored;
   const auto call = call_of_ollama(parse_object("{" + kHello + "}").value(), kChat, {}, ignored);
