@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 import threading
+import urllib.error
 import urllib.request
 
 import anthropic
@@ -87,6 +88,24 @@ def test_adapter_supports_images(url, ask):
     base, adapted = ask(url, "smol", 9), ask(url, "sea", 9)
     assert adapted[0] == over_http(url, "sea", 9) != base[0] and adapted[1] == base[1]
     assert adapted[0] != ask(url, "sea", 8)[0]
+
+
+def in_ollama(url, path, **body):
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_ollamas_api_supports_images(url):
+    shown, settings = {"images": [tiny_vision.png_base64(7)]}, {"stream": False, "options": {"temperature": 0, "num_predict": 8}}
+    for model in ("smol", "sea"):
+        chat = in_ollama(url, "/api/chat", model=model + ":latest", messages=[{"role": "user", "content": QUESTION, **shown}], **settings)
+        answer = in_ollama(url, "/api/generate", model=model, prompt=QUESTION, **shown, **settings)
+        assert chat["message"]["content"] == answer["response"] == over_http(url, model, 7)
+    assert "vision" in in_ollama(url, "/api/show", model="smol")["capabilities"]
+    with pytest.raises(urllib.error.HTTPError) as error:
+        in_ollama(url, "/api/chat", model="smol", messages=[{"role": "user", "content": QUESTION, "images": ["AAAA"]}])
+    assert json.load(error.value)["error"].startswith("messages[0].images[0]: ")
 
 
 def test_images_of_earlier_turns_stay_cached(url):

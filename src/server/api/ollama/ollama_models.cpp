@@ -184,7 +184,12 @@ Result<std::string> ollama_show(std::string body, const OllamaHost& host) {
   if (std::string older = reader.text("name"); name.empty()) name = std::move(older);
   if (name.empty()) reader.reject("model", "is missing", "use a model from /api/tags");
   (void)reader.boolean("verbose", false);  // long lists, such as the vocabulary, are never part of the answer
-  for (const char* other : {"system", "template", "options"}) reader.only(other, "null", "leave it out: it changes nothing in the model");
+  // The Go client sends empty values of these fields.
+  for (const char* other : {"system", "template"})
+    if (!reader.text(other).empty())
+      reader.reject(other, "is not supported", "leave it out: the model stays the same", ErrorCode::unsupported);
+  if (const auto* options = reader.find("options"); options != nullptr && *options != boost::json::object())
+    reader.reject("options", "are not supported", "leave them out: the model stays the same", ErrorCode::unsupported);
   if (const auto done = reader.finish(); !done) return std::unexpected(done.error());
   const auto found = find_ollama_model(host.model, name);
   if (!found) return std::unexpected(found.error());

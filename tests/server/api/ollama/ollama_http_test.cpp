@@ -176,6 +176,28 @@ TEST_F(OllamaHttp, ListsEachName) {
   EXPECT_EQ(ask("/api/chat", std::string(kHello) + R"(, "stream": false)", "org/best:v1:latest").status, 200U);
 }
 
+TEST_F(OllamaHttp, ServesAdaptersByTheirNames) {
+  engine.add_adapter({.name = "sea", .path = "/a/sea", .digest = std::string(64, 'd'), .is_resident = true});
+  begin("hello");
+  EXPECT_EQ(ask("/api/chat", std::string(kHello) + R"(, "stream": false)", "sea:latest").json().at("model"), "sea:latest");
+  EXPECT_EQ(engine.at(0).request.adapter, "sea");
+  const json::value list = HttpClient(port).get("/api/tags").json();
+  const json::value& adapter = list.at("models").at(1);
+  EXPECT_EQ(adapter.at("name"), "sea:latest");
+  EXPECT_EQ(std::string(adapter.at("digest").as_string()), std::string(64, 'd'));
+  EXPECT_EQ(adapter.at("details").at("parent_model"), "bytes:latest");
+}
+
+TEST_F(OllamaHttp, KeepsRequestsOfTenantsApart) {
+  begin("hello", {.tenant_keys = {{"a", "key-a"}, {"b", "key-b"}}, .tenant_secret = "s"});
+  const std::string body = std::string(R"({"model": "bytes", "stream": false, )") + kHello + "}";
+  for (const char* key : {"key-a", "key-b"})
+    EXPECT_EQ(post("/api/chat", body, std::string("Authorization: Bearer ") + key + "\r\n").status, 200U);
+  EXPECT_EQ(engine.at(0).request.tags.tenant, "a");
+  EXPECT_NE(engine.at(0).request.cache_salt, engine.at(1).request.cache_salt);
+  EXPECT_EQ(post("/api/chat", body).status, 401U);
+}
+
 TEST_F(OllamaHttp, ShowsTheModel) {
   ModelInfo info = byte_model();
   info.architecture = "llama";
@@ -183,13 +205,14 @@ TEST_F(OllamaHttp, ShowsTheModel) {
   info.weight_types = "F32 61, Q4_1 210";
   engine.set_model(std::move(info));
   begin("hello", {.generation_defaults = {.temperature = 0.5}});
-  const json::value shown = post("/api/show", R"({"name": "bytes:latest"})").json();
+  const json::value shown = post("/api/show", R"({"name": "bytes:latest", "system": "", "template": "", "options": null})").json();
   EXPECT_EQ(shown.at("template"), kTemplate);
   EXPECT_EQ(shown.at("details").at("parameter_size"), "134.52M");
   EXPECT_EQ(shown.at("details").at("quantization_level"), "Q4_1");
   EXPECT_EQ(shown.at("model_info").at("general.architecture"), "llama");
   EXPECT_EQ(shown.at("model_info").at("llama.context_length"), 4096);
   EXPECT_EQ(shown.at("capabilities"), json::parse(R"(["completion", "tools"])"));
+  EXPECT_TRUE(error_of(ask("/api/show", R"("system": "be brief")")).starts_with("system: is not supported"));
   EXPECT_TRUE(shown.at("parameters").as_string().starts_with("temperature")) << shown.at("parameters");
 }
 
