@@ -34,6 +34,10 @@ def url(tmp_path_factory):
         yield address
 
 
+def test_models_list_images_as_an_input(url):
+    assert json.load(urllib.request.urlopen(url + "/v1/models"))["data"][0]["input_modalities"] == ["text", "image"]
+
+
 def client_of(url):
     return openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
 

@@ -22,6 +22,10 @@ def client(tmp_path_factory):
         yield client
 
 
+def test_models_list_audio_as_the_input(client):
+    assert client.models.list().data[0].input_modalities == ["audio"]
+
+
 def test_json_and_text_formats_have_the_same_text(client):
     answer = client.audio.transcriptions.create(model="smol", file=recording(2.0), language="en")
     text = client.audio.transcriptions.create(model="smol", file=recording(2.0), language="en", response_format="text")

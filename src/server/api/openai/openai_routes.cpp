@@ -74,15 +74,20 @@ struct ModelCard {
 };
 
 // Returns the cards of the model and its adapters. As in vLLM, an adapter's root is its folder and its parent is the model. `type` and the
-// fields after `type` come from Anthropic's API.
+// fields after `type` come from Anthropic's API. `input_modalities` has OpenRouter's words; an encoder-decoder model transcribes audio
+// only.
 std::vector<ModelCard> model_cards(Serving& serving) {
   const Engine& engine = serving.engine().engine();
   std::vector<ModelCard> cards;
   const std::time_t started = serving.started_s();
+  const ImageReading images = serving.model().image_reading();
+  std::vector<std::string_view> inputs = {engine.model().has_encoder() ? "audio" : "text"};
+  if (images.supports_images && images.most > 0) inputs.emplace_back("image");
   const auto add = [&](const std::string& name, const std::string& root, std::optional<std::string_view> parent) {
     cards.push_back({name, json_object([&](JsonWriter& json) {
                        json.field("id", name).field("object", "model").field("created", started).field("owned_by", "quire");
                        json.field("root", root).field("parent", parent).field("max_model_len", serving.model().max_model_len());
+                       json.field("input_modalities", inputs);
                        json.field("type", "model").field("display_name", name);
                        json.field("created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started)));
                      })});

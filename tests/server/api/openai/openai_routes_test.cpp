@@ -1,6 +1,7 @@
 // Tests the list of models, and the errors for an engine that fails.
 #include <gtest/gtest.h>
 
+#include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@ TEST_F(OpenAiRoutes, ModelsHaveTheirAliasesAndAdapters) {
   EXPECT_EQ(card(0).at("root"), "bytes");
   EXPECT_TRUE(card(0).at("parent").is_null());
   EXPECT_EQ(card(0).at("max_model_len"), 512);
+  EXPECT_EQ(card(0).at("input_modalities"), json::array{"text"});
   EXPECT_EQ(card(0).at("type"), "model");
   EXPECT_EQ(card(0).at("created_at").as_string().size(), std::string_view("2026-01-01T00:00:00Z").size());
   EXPECT_EQ(card(1).at("id"), "alias");
