@@ -22,6 +22,7 @@
 #include "server/operate/dashboard_page.h"
 #include "server/operate/explanation.h"
 #include "server/operate/metrics.h"
+#include "server/operate/page_reply.h"
 #include "server/operate/watch.h"
 #include "server/request/served_model.h"
 
@@ -32,14 +33,8 @@ namespace {
 // Maximum number of unanswered calls to the engine, including pauses whose clients have disconnected.
 constexpr std::uint32_t kMaxPendingCalls = 64;
 
-// Returns a page that may load data only from this server.
-Reply page_reply(std::string_view html) {
-  Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(html), {}}};
-  reply.response.headers = {{"Content-Security-Policy",
-                             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-                             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
-                            {"Cache-Control", "no-cache"}};
-  return reply;
+Route page_route(std::string_view path, std::string_view html) {
+  return {path, "GET", Access::open, [html, policy = page_policy(html)](HttpRequest&, const Wake&) { return page_reply(html, policy); }};
 }
 
 Reply health(const Serving& serving) {
@@ -167,9 +162,9 @@ ApiRoutes operate_routes(Serving& serving) {
   const auto desk = std::make_shared<Operator>(serving);
   const auto watch_route = std::make_shared<WatchRoute>(serving);
   return {.routes = {
-              {"/", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(chat_page_html()); }},
-              {"/docs", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(api_page_html()); }},
-              {"/dashboard", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(dashboard_page_html()); }},
+              page_route("/", chat_page_html()),
+              page_route("/docs", api_page_html()),
+              page_route("/dashboard", dashboard_page_html()),
               {"/v1/watch", "GET", Access::admin,
                [watch_route](HttpRequest& request, const Wake& wake) { return watch_route->handle(request, wake); }},
               {"/openapi.json", "GET", Access::open,

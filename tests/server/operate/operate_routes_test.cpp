@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 
+#include "server/operate/page_reply.h"
 #include "server/running_server.h"
 
 namespace quire {
@@ -30,6 +32,8 @@ TEST_F(OperateRoutes, AnswerWithTheirBodiesAndHeaders) {
     EXPECT_EQ(page.header("X-Content-Type-Options"), "nosniff");
     EXPECT_TRUE(page.header("Content-Security-Policy").starts_with("default-src 'none'; ")) << page.head;
     EXPECT_TRUE(page.header("Content-Security-Policy").ends_with("frame-ancestors 'none'")) << page.head;
+    EXPECT_EQ(page.header("Content-Security-Policy").find("unsafe"), std::string::npos) << page.head;
+    EXPECT_EQ(page.header("Content-Security-Policy"), page_policy(page.body)) << "the hashes must be those of this page";
   }
   EXPECT_EQ(get("/metrics").header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_EQ(get("/health").header("Content-Type"), "application/json");
@@ -42,6 +46,14 @@ TEST_F(OperateRoutes, AnswerWithTheirBodiesAndHeaders) {
   engine.stop(0.0);
   EXPECT_EQ(get("/ready").error_message(), "the engine has been stopped; restart the server");
   EXPECT_EQ(get("/ready").status, 503U);
+}
+
+TEST(PagePolicy, NamesScriptsAndStylesByTheirDigests) {
+  // printf 'alert(1)' | openssl dgst -sha256 -binary | base64
+  const std::string policy = page_policy("<style>a{}</style><script>alert(1)</script>");
+  EXPECT_NE(policy.find("script-src 'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI=';"), std::string::npos) << policy;
+  EXPECT_NE(policy.find("style-src 'sha256-"), std::string::npos) << policy;
+  EXPECT_NE(page_policy("text").find("style-src 'none'; script-src 'none';"), std::string::npos);
 }
 
 }  // namespace
