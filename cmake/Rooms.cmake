@@ -73,10 +73,9 @@ quire_room(server_audio server/api/audio PART PCH quire_json_pch DEPS base text 
 quire_room(server_operate server/operate PART PCH quire_json_pch DEPS base text server_http server_request server_api LINKS engine)
 quire_room(server server PCH quire_json_pch DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_ollama server_llama_cpp server_audio server_operate
            LINKS engine log)
-quire_embed(server_operate server/operate/chat_page.h chat_page_html src/server/operate/chat_page.html)
 quire_embed(server_operate server/operate/api_page.h api_page_html src/server/operate/api_page.html)
 quire_embed(server_operate server/operate/api_page.h openapi_json docs/openapi.json)
-include(cmake/Dashboard.cmake)
+include(cmake/Pages.cmake)
 quire_room(cli_flags cli/flags PART PCH quire_json_pch DEPS base LINKS server engine LIBS CLI11::CLI11)
 quire_room(cli cli PCH quire_json_pch DEPS base hub text server_http cli_flags LINKS server engine tier lab LIBS CLI11::CLI11 EXCLUDE main.cpp flags)
 quire_embed(cli cli/result_files.h plot_page_html src/cli/plot_page.html)

@@ -17,10 +17,9 @@ import time
 import urllib.request
 
 import dashboard_play
-from browser_check import Browser, free_port, wait_until
+from browser_check import PHONE, WIDE, Browser, axe, expect, free_port, look, press, wait_until
 
 KEY = "a-key-of-the-check"
-WIDE, PHONE = (1440, 1000), (360, 740)
 
 
 def ask(url, prompt, max_tokens=200):
@@ -30,34 +29,6 @@ def ask(url, prompt, max_tokens=200):
     thread = threading.Thread(target=lambda: urllib.request.urlopen(request).read(), daemon=True)
     thread.start()
     return thread
-
-
-def look(browser, size, scheme):
-    width, height = size
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1 if width > 600 else 2, mobile=width < 600)
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-
-def press(browser, key, code, text=""):
-    browser.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key if text == "" else "Space", windowsVirtualKeyCode=code, text=text)
-    browser.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key if text == "" else "Space", windowsVirtualKeyCode=code)
-
-
-def expect(browser, expression, what):
-    wait_until(lambda: browser.evaluate(expression), 15, f"{what} ({expression}; page: {browser.evaluate('document.body.innerText.slice(0, 2000)')!r})")
-
-
-def axe(browser, source, what):
-    """Prints the findings of axe-core; any finding fails the check."""
-    if not source:
-        return
-    browser.evaluate(source)
-    browser.evaluate("window.found = null; axe.run().then(r => { window.found = JSON.stringify(r.violations.map(v => [v.id, v.help, v.nodes.map(n => n.target.join(' ')).slice(0, 5)])); })")
-    wait_until(lambda: browser.evaluate("window.found !== null"), 60, "axe-core does not end")
-    found = json.loads(browser.evaluate("window.found"))
-    if found:
-        sys.exit(f"axe-core, {what}: {json.dumps(found, indent=1)}")
-    print(f"axe-core has no findings: {what}")
 
 
 def drive_server(browser, url, out, axe_source):

@@ -397,7 +397,8 @@ test_more() {
   stage "docs in a browser" "$VENV/bin/python" tools/docs_check.py
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
   stage "prefill and decode apart, killed" "$VENV/bin/python" tools/apart_soak.py --binary build/release/quire --model "$MODEL" --requests 200 --kills 40
-  stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL"
+  stage "chat page in a browser" "$VENV/bin/python" tools/browser_check.py --binary build/release/quire --model "$MODEL" \
+    --axe "$CLIENTS_NODE/node_modules/axe-core/axe.min.js"
   stage "dashboard in a browser" "$VENV/bin/python" tools/dashboard_check.py --binary build/release/quire --model "$MODEL" \
     --axe "$CLIENTS_NODE/node_modules/axe-core/axe.min.js"
 }

@@ -15,7 +15,7 @@ TAGS = {
     "operator": ("Operator", "For operators: requests come from the same machine, or with `--allow-remote-admin` and a key."),
 }
 TOLD_AT = {
-    "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
+    "/": "chat.md", "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
     "/v1/requests/{id}/explain": "explain.md", "/v1/requests/{id}/input": "sessions.md", "/v1/embeddings": "embeddings.md",
     "/api/chat": "ollama.md", "/api/generate": "ollama.md", "/api/embed": "ollama.md", "/api/show": "ollama.md",
     "/props": "llama_cpp.md", "/slots": "llama_cpp.md", "/apply-template": "llama_cpp.md",

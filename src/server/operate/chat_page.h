@@ -1,5 +1,5 @@
 #pragma once
-// The chat page at /: one self-contained HTML document.
+// The page at /, a chat with the model: one self-contained HTML document, built from the files in chat/.
 #include <string_view>
 
 namespace quire {

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/operate/chat_page.h"
 #include "server/operate/page_reply.h"
 #include "server/running_server.h"
 
@@ -54,6 +55,17 @@ TEST(PagePolicy, NamesScriptsAndStylesByTheirDigests) {
   EXPECT_NE(policy.find("script-src 'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI=';"), std::string::npos) << policy;
   EXPECT_NE(policy.find("style-src 'sha256-"), std::string::npos) << policy;
   EXPECT_NE(page_policy("text").find("style-src 'none'; script-src 'none';"), std::string::npos);
+}
+
+TEST(ChatPage, LoadsNothingFromOtherSitesAndInsertsNoHtml) {
+  const std::string_view page = chat_page_html();
+  EXPECT_TRUE(page.starts_with("<!doctype html>"));
+  for (const char* from_elsewhere :
+       {"//www.", "@import", "src=", "import(", "<link", "url(", "XMLHttpRequest", "WebSocket", "eval(", "new Function"})
+    EXPECT_EQ(page.find(from_elsewhere), std::string_view::npos) << from_elsewhere;
+  for (const char* html : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "setHTML"})
+    EXPECT_EQ(page.find(html), std::string_view::npos) << html << ": text must not be inserted as HTML";
+  EXPECT_EQ(page.find("QUIRE_PAGE"), std::string_view::npos) << "a placeholder was not replaced";
 }
 
 }  // namespace

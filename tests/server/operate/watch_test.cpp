@@ -282,7 +282,7 @@ TEST(DashboardPage, LoadsNothingFromOtherSites) {
     EXPECT_EQ(page.find(from_elsewhere), std::string_view::npos) << from_elsewhere;
   EXPECT_EQ(page.find("innerHTML"), std::string_view::npos) << "client text must not be inserted as HTML";
   EXPECT_NE(page.find("/v1/watch"), std::string_view::npos);
-  EXPECT_EQ(page.find("QUIRE_DASHBOARD"), std::string_view::npos) << "a placeholder was not replaced";
+  EXPECT_EQ(page.find("QUIRE_PAGE"), std::string_view::npos) << "a placeholder was not replaced";
 }
 
 }  // namespace
