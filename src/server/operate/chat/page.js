@@ -91,7 +91,7 @@ const FIELDS = {system: "set-system", temperature: "set-temperature", maxTokens:
 function openSettings(focus = "set-system") {
   for (const [name, id] of Object.entries(FIELDS)) by(id).value = chat.settings[name];
   by("set-key").value = session.getItem(API_KEY) ?? "";
-  by("settings").showModal();
+  if (!by("settings").open) by("settings").showModal();
   by(focus).focus();
 }
 

@@ -61,11 +61,11 @@ const chatMessages = (system, messages) => [
   ...(system.trim() ? [{role: "system", content: system}] : []),
   ...messages.map(message => ({role: message.role, content: message.role === "user" ? contentOf(message) : message.text}))];
 
-// Yields {text, thoughts, calls, finish, usage}: changes of an answer to the messages.
-async function* answerTo(messages, settings, signal) {
+// Yields {text, thoughts, calls, finish, usage}: changes of an answer to the messages. The server makes the id a part of the answer's id.
+async function* answerTo(messages, settings, {signal, id}) {
   const body = {messages: chatMessages(settings.system, messages), stream: true,
                 stream_options: {include_usage: true, continuous_usage_stats: true}, ...settingFields(settings)};
-  const response = await send("v1/chat/completions", {method: "POST", headers: {"Content-Type": "application/json"}, signal, body: JSON.stringify(body)});
+  const response = await send("v1/chat/completions", {method: "POST", headers: {"Content-Type": "application/json", "X-Request-Id": id}, signal, body: JSON.stringify(body)});
   for await (const event of eventsOf(response)) {
     const choice = event.choices?.[0], delta = choice?.delta ?? {};
     yield {text: delta.content ?? "", thoughts: delta.reasoning_content ?? delta.reasoning ?? "", calls: delta.tool_calls ?? [],
@@ -74,14 +74,14 @@ async function* answerTo(messages, settings, signal) {
 }
 
 // Yields the changes of a transcript of an audio file. The user's text is the prompt: the spelling of names, for example.
-async function* transcriptOf(file, prompt, settings, signal) {
+async function* transcriptOf(file, prompt, settings, {signal, id}) {
   const form = new FormData();
   form.append("file", file);
   form.append("stream", "true");
   if (prompt) form.append("prompt", prompt);
   if (settings.model) form.append("model", settings.model);
   if (settings.temperature !== "") form.append("temperature", settings.temperature);
-  const response = await send("v1/audio/transcriptions", {method: "POST", signal, body: form});
+  const response = await send("v1/audio/transcriptions", {method: "POST", headers: {"X-Request-Id": id}, signal, body: form});
   for await (const event of eventsOf(response))
     yield {text: event.type === "transcript.text.delta" ? event.delta : "", thoughts: "", calls: [],
            finish: event.type === "transcript.text.done" ? "stop" : null, usage: null};

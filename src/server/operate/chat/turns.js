@@ -61,7 +61,7 @@ function showLastActions() {
   const isAnswer = last.role === "assistant";
   actionButton(actions, isAnswer ? "Regenerate" : "Answer", isAnswer ? "Regenerate the answer" : "Request an answer", regenerate).classList.add("regenerate");
   const end = by("turns").lastElementChild.querySelector(".end");
-  if (isAnswer && last.finish === "length" && end && !end.querySelector("button")) {
+  if (isAnswer && last.finish === "length" && !fillsContext(last, contextOfModel()) && end && !end.querySelector("button")) {
     end.append(" ");
     actionButton(end, "Settings", "Open the settings to raise the limit", () => openSettings("set-max-tokens"));
   }
