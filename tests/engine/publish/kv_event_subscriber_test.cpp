@@ -178,6 +178,24 @@ TEST(KvEventSubscriber, ReplaysTheBatchesFromASequenceOn) {
   }
 }
 
+TEST(KvEventSubscriber, AsksForASequenceOfSeveralBytes) {
+  KvEventsOptions options;
+  options.buffer_steps = 400;
+  PublishedEvents events(options);
+  SKIP_WITHOUT_ZEROMQ(events);
+  for (int i = 0; i < 259; ++i) events.publish(5);
+  ZmtpPeer router(events.path("replay"), "DEALER");
+  for (const std::uint64_t first : {257U, 258U, 259U, 1U << 16U, 1U << 24U}) {
+    router.send({"", sequence_bytes(first)});
+    for (std::uint64_t sequence = first; sequence < 259; ++sequence) {
+      const Frames frames = router.receive();
+      ASSERT_EQ(frames.size(), 3U);
+      EXPECT_EQ(number_of(frames[1]), sequence);
+    }
+    EXPECT_EQ(router.receive(), (Frames{"", std::string(8, '\xff'), ""})) << first;
+  }
+}
+
 TEST(KvEventSubscriber, ReceivesTheBatchesInTheFormThatIsSet) {
   for (const auto& [format, use_int] : {std::pair("0.19.0", true), {"0.19.0", false}, {"0.32.0", true}}) {
     KvEventsOptions options;

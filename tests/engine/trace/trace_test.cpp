@@ -133,6 +133,18 @@ std::uint64_t sum_of(const std::vector<std::string>& lines, const std::string& n
   return sum;
 }
 
+// Returns the number of ids in the list that follows `name` in each line.
+std::uint64_t num_ids(const std::vector<std::string>& lines, const std::string& name) {
+  std::uint64_t num_quotes = 0;
+  for (const std::string& line : lines) {
+    const std::size_t at = line.find("\"" + name + "\":[");
+    if (at == std::string::npos) continue;
+    const std::string_view list = std::string_view(line).substr(at + name.size() + 4);
+    num_quotes += static_cast<std::uint64_t>(std::ranges::count(list.substr(0, list.find(']')), '"'));
+  }
+  return num_quotes / 2;
+}
+
 TEST(Trace, SumsOfARunEqualTheCounters) {
   for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::priority, SchedulingPolicy::continuum}) {
     TraceFolder folder;
@@ -175,6 +187,9 @@ TEST(Trace, SumsOfARunEqualTheCounters) {
     EXPECT_EQ(num_decisions, stats.num_steps);
     EXPECT_EQ(loop.stats().trace_steps, stats.num_steps);
     EXPECT_EQ(num_preempted, stats.num_preemptions);
+    EXPECT_EQ(num_ids(steps, "preempted_req_ids"), stats.num_preemptions);
+    EXPECT_EQ(num_ids(steps, "scheduled_new_req_ids"), 30U);
+    EXPECT_EQ(num_ids(steps, "scheduled_resumed_req_ids"), stats.num_preemptions);
     EXPECT_GE(sum_of(steps, "num_scheduled_tokens"), 30U * 40U + 30U * 39U) << "preempted tokens are computed again";
   }
 }

@@ -47,8 +47,10 @@ struct Planted {
   std::uint64_t call = 0;
 };
 
-// Returns the journal with one change: a bit in the answer to its `which`-th call, or a token of its `which`-th result with tokens.
-inline Planted plant(const std::string& from, const std::string& to, std::uint64_t which, bool of_result) {
+// Returns the journal with one change: a bit in the answer to its `which`-th call, or a token of its `which`-th result with tokens. With
+// `extra`, the change is this answer of a seam in the `which`-th call.
+inline Planted plant(const std::string& from, const std::string& to, std::uint64_t which, bool of_result,
+                     const SeamAnswer* extra = nullptr) {
   const std::vector<std::uint8_t> bytes = bytes_of(from);
   const auto reader = JournalReader::open(bytes).value();
   Planted planted{.path = to};
@@ -71,12 +73,15 @@ inline Planted plant(const std::string& from, const std::string& to, std::uint64
     } else {
       write_call(frame, reader->call());
     }
-    for (const SeamAnswer& a : reader->answers()) {
+    std::vector<SeamAnswer> answers = reader->answers();
+    const bool has_extra = extra != nullptr && call == which;
+    if (has_extra) answers.push_back(*extra), planted.call = call;
+    for (const SeamAnswer& a : answers) {
       frame.byte(static_cast<std::uint8_t>(kSeamAnswerBase + static_cast<std::uint8_t>(a.call)));
       write_answer(frame, a.request, a.question, a.values, a.bytes);
     }
     JournalAnswer answer = reader->answer();
-    const bool flips = !of_result && call == which;
+    const bool flips = !of_result && extra == nullptr && call == which;
     if (flips) answer.value ^= 1, planted.call = call;
     frame.byte(static_cast<std::uint8_t>(kPlanned + static_cast<std::uint8_t>(answer.kind)));
     if (answer.kind == JournalAnswer::Kind::answered)

@@ -40,6 +40,19 @@ TEST(ReplayByHand, CountsWhatTheCoreDid) {
             "JOURNAL: '/nowhere/journal' cannot be read: No such file or directory; use a file that quire serve --journal has written");
 }
 
+TEST(ReplayByHand, ReportsAnswersOfSeamsThatTheCoreDoesNotAskFor) {
+  SteppedRun run;
+  play_three(run, true);
+  const SeamAnswer extra{.call = SeamCall::grammar_ready, .request = RequestId{1}, .question = 7, .values = {1}, .bytes = {}};
+  const Planted planted = plant(run.path(), run.new_path("planted"), 1, false, &extra);
+  ASSERT_EQ(planted.call, 1U);
+  const ReplayReport report = replay(planted.path).value();
+  ASSERT_TRUE(report.difference.has_value());
+  EXPECT_EQ(report.difference->call, 1U);
+  EXPECT_EQ(report.difference->what, "schedule(): 1 seam calls of the journal are missing in the replay");
+  EXPECT_EQ(report.num_calls, 2U);
+}
+
 // More requests than an error text lists.
 TEST(ReplayByHand, ADifferenceShowsThePlanAndTheQueues) {
   CoreConfig config = sync_config(64);

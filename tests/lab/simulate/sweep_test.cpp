@@ -28,6 +28,18 @@ TEST(Sweep, HasAllCombinationsInOrder) {
   EXPECT_EQ(points[4].options.block_size, 16U);
 }
 
+TEST(Sweep, EstimatesFromTheFirst200Requests) {
+  Workload workload = test::random_workload(3, 201);
+  const auto points = sweep_points(test::small_options(true), axes_of({"kv-blocks=500"})).value();
+  workload.requests[200].prompt_tokens = 0;
+  EXPECT_EQ(sweep(workload, points, 1).error().field, "requests[200]");
+  EXPECT_TRUE(estimate_sweep_s(workload, points).has_value()) << "the last request is not simulated";
+  workload.requests[199].prompt_tokens = 0;
+  EXPECT_EQ(estimate_sweep_s(workload, points).error().field, "requests[199]");
+  workload.requests.resize(199);
+  EXPECT_TRUE(estimate_sweep_s(workload, points).has_value()) << "fewer requests are enough";
+}
+
 TEST(Sweep, GivesTheResultOfEachPoint) {
   const Workload workload = test::random_workload(2);
   const auto axes = axes_of({"kv-blocks=60,500", "scheduling-policy=fcfs,continuum", "routing=round-robin,least-loaded"});

@@ -60,6 +60,11 @@ TEST(Tier, DoesNotLoadWhenComputingIsFaster) {
   SimulationOptions options = with_tier(true);
   options.tier.load_bytes_per_s = 100.0;  // loading takes 41 s, computing 6.4 s
   EXPECT_EQ(simulate(evicting_workload(), options).value().loaded_tokens, 0U);
+  // Computing 64 tokens takes 6.4 s. At 640 bytes per second, loading takes as long.
+  options.tier.load_bytes_per_s = 639.0;
+  EXPECT_EQ(simulate(evicting_workload(), options).value().loaded_tokens, 0U);
+  options.tier.load_bytes_per_s = 640.0;
+  EXPECT_EQ(simulate(evicting_workload(), options).value().loaded_tokens, 64U);
 }
 
 TEST(Tier, EveryRequestEndsUnderPressureWithTierAndSwap) {
