@@ -43,6 +43,8 @@ struct PeerCacheOptions {
   // A peer counts as stalled after `timeout_s` without a whole block or another answer, or when it is slower than `min_bytes_per_s`.
   double timeout_s = 1.2, min_bytes_per_s = 4e6;
   double initial_backoff_s = 1.0, max_backoff_s = 60.0;
+  double idle_s = 30.0;                                 // idle connections are closed after this time, half of the server's limit
+  std::uint32_t max_numbers = std::uint32_t{1} << 31U;  // per connection, so that no sequence number is used twice
 };
 
 // Any thread may call the public functions.

@@ -10,12 +10,6 @@
 #include "runtime/remote/peer_cache_state.h"
 
 namespace quire {
-namespace {
-
-constexpr double kIdle_s = 30.0;                                 // idle connections are closed after this time, half of the server's limit
-constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 31U;  // per connection, so that no sequence number is used twice
-
-}  // namespace
 
 void PeerCache::handle_welcome(Peer& peer, const std::string& engine_id) {
   peer.asks_last_used = peer.loads_last_used = std::chrono::steady_clock::now();
@@ -32,9 +26,10 @@ void PeerCache::check_timeouts(Peer& peer, TimePoint now) {
   if (!peer.jobs.empty() && peer.loads.state() != PeerClientConnection::State::closed &&
       (now > peer.loads_deadline || now > peer.jobs.front().until))
     return pause(peer, "it did not answer within the time limit");
-  const bool is_worn = peer.next_find > kMostNumbers || peer.next_take > kMostNumbers;
-  if (peer.finds.empty() && (is_worn || now > peer.asks_last_used + steady_seconds(kIdle_s))) peer.asks.close(), peer.next_find = 0;
-  if (peer.jobs.empty() && (is_worn || now > peer.loads_last_used + steady_seconds(kIdle_s))) peer.loads.close(), peer.next_take = 0;
+  const bool is_worn = peer.next_find > options_.max_numbers || peer.next_take > options_.max_numbers;
+  const auto idle = steady_seconds(options_.idle_s);
+  if (peer.finds.empty() && (is_worn || now > peer.asks_last_used + idle)) peer.asks.close(), peer.next_find = 0;
+  if (peer.jobs.empty() && (is_worn || now > peer.loads_last_used + idle)) peer.loads.close(), peer.next_take = 0;
 }
 
 // Closes the connections to the peer. The engine computes the blocks that were awaited from the peer.

@@ -25,10 +25,9 @@ void PeerClientConnection::open() {
 std::optional<PeerFrame> PeerClientConnection::advance(PeerFrameCodec& codec) {
   if (state_ == State::closed || !why_.empty()) return std::nullopt;
   for (;;) {
-    const bool is_there = link_->advance();
+    link_->advance();
     // A frame that arrived before the connection was lost is still returned.
     const std::optional<PeerFrame> frame = link_->next();
-    if (!frame && !is_there && why_.empty() && !link_->is_lost()) why_ = "it closed the connection";
     if (!frame) return std::nullopt;
     if (frame->kind == PeerKind::bye) {
       const std::optional<PeerCloseReason> end = PeerFrameCodec::read_bye(*frame);

@@ -133,10 +133,8 @@ bool RemoteConnectionPool::start_one(Job& job) {
     job.command.over({.kind = RemoteReplyKind::unsent});
     return true;
   }
-  if (link->connection == nullptr) {
+  if (link->connection == nullptr)
     link->connection = std::make_unique<RemoteConnection>(nodes_[node]->address, options_.tls, options_.max_reply_bytes);
-    link->since = SteadyClock::now();
-  }
   if (link->sent.empty()) link->since = SteadyClock::now();
   if (job.is_asking) {
     const std::array<std::string, 1> asking = {"ASKING"};

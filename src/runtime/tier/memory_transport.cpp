@@ -18,7 +18,6 @@
 #include "base/check.h"
 #include "base/cpu_share.h"
 #include "base/thread_nice.h"
-#include "base/usable_memory.h"
 
 namespace quire {
 
@@ -92,6 +91,7 @@ MemoryTransport::MemoryTransport(std::unique_ptr<std::byte[], Unmap> memory, con
       block_bytes_(options.block_bytes),
       place_bytes_(place_bytes),
       yields_cores_(options.yields_cores),
+      usable_memory_(options.usable_memory),
       places_(options.num_places),
       num_untouched_(options.yields_cores ? options.num_places : 0) {}
 
@@ -197,7 +197,7 @@ void MemoryTransport::run(Queue& queue) {
 // so a store to the slot waits. Stops for good when the machine has little memory left.
 void MemoryTransport::start_next(Lock& lock) {
   const std::size_t at = --num_untouched_;
-  if (at * place_bytes_ / kTakenAtOnce != (at + 1) * place_bytes_ / kTakenAtOnce && usable_memory_bytes() < kLeftOver + kTakenAtOnce) {
+  if (at * place_bytes_ / kTakenAtOnce != (at + 1) * place_bytes_ / kTakenAtOnce && usable_memory_() < kLeftOver + kTakenAtOnce) {
     num_untouched_ = 0;
     return;
   }

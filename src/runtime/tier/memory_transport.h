@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/usable_memory.h"
 #include "quire/base/error.h"
 #include "quire/offload.h"
 #include "quire/transport.h"
@@ -33,6 +34,8 @@ struct MemoryTransportOptions {
   // Stores use little time of cores that other threads want (base/cpu_share.h), unless a step waits for the store. While cores are idle, a
   // thread touches the pages of empty slots in advance, because the first touch of a page costs more than a copy into it.
   bool yields_cores = false;
+  // Returns the memory that this process can still use. Slots are touched in advance only while enough is left.
+  std::function<std::uint64_t()> usable_memory = usable_memory_bytes;
 };
 
 // Counts of blocks since the start.
@@ -123,6 +126,7 @@ class MemoryTransport final : public Transport {
   const std::unique_ptr<std::byte[], Unmap> memory_;
   const std::uint64_t block_bytes_, place_bytes_;
   const bool yields_cores_;
+  const std::function<std::uint64_t()> usable_memory_;
   KvPages pages_;
   std::function<void()> notify_;
 

@@ -48,6 +48,7 @@ TEST(PeerCacheScript, RequestsBlocksInOrderAndAtMost128AtATime) {
   EXPECT_EQ(stats.bytes_loaded, bytes);
   EXPECT_EQ(stats.bytes_read, bytes);
   EXPECT_EQ(stats.num_answered_loads, 200U);
+  EXPECT_GT(stats.loading_s, 0.0);
   EXPECT_EQ(rig.cache->last_problem(), "");
 }
 

@@ -85,6 +85,21 @@ TEST(PeerCacheScript, PausesAPeerWhoseAnswerDoesNotMatchTheQuestion) {
   }
 }
 
+TEST(PeerCacheScript, NeverAsksItselfAgain) {
+  CacheRig rig;
+  AskedAnswer answer = begin_ask(*rig.cache, 1);
+  ScriptedPeer self(rig.listener);
+  self.welcome("asker");
+  EXPECT_TRUE(self.is_closed()) << "no question is sent";
+  for (int round = 0; round < 2; ++round) {
+    const SharedStore::Answer over = in_time(round == 0 ? std::move(answer) : begin_ask(*rig.cache, 1));
+    EXPECT_TRUE(over.is_whole);
+    EXPECT_FALSE(over.has[0]);
+  }
+  EXPECT_FALSE(rig.listener.has_connection());
+  EXPECT_EQ(rig.cache->last_problem(), "");
+}
+
 TEST(PeerCacheScript, PausesAPeerThatAnswersWithoutAQuestion) {
   CacheRig rig;
   rig.find({1});

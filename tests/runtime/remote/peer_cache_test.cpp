@@ -137,9 +137,13 @@ TEST(PeerCache, ReportsUnqueriedAndUntrustedBlocksAsAbsent) {
   holder.shelf->put(1);
   EXPECT_EQ(asker.load({1})[0], TierOutcome::absent) << "no peer was asked for it";
   EXPECT_EQ(asker.num_found({1}), 1U);
+  holder.shelf->put(4);
+  EXPECT_EQ(asker.num_found({4}), 1U);
   asker.cache.mark_untrusted(tier_name(1));
   EXPECT_EQ(asker.load({1})[0], TierOutcome::absent);
   EXPECT_EQ(asker.num_found({1}), 0U);
+  EXPECT_EQ(asker.load({4})[0], TierOutcome::done) << "other blocks are still trusted";
+  EXPECT_EQ(asker.num_found({4}), 1U);
   EXPECT_FALSE(asker.cache.service().stores);
 }
 

@@ -232,6 +232,23 @@ TEST(PeerFetcherScript, RefusesAWrongBlockAndReleasesTheRest) {
   }
 }
 
+TEST(PeerFetcherScript, IgnoresTheBlocksAfterAWrongOne) {
+  FetchRig rig;
+  rig.fetch(1, 0, 3);
+  const auto producer = accept_read(rig, "r1", 0, 3);
+  // All blocks come together. The second one has other bytes.
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    std::ranges::copy(tier_block(i, kFetchBlock), PeerFrameCodec::add_block(producer->out(), i, kFetchBlock).begin());
+    producer->codec.seal_block(producer->out(), producer->session, tier_name(i == 1 ? 7 : i), kFetchBlock);
+  }
+  producer->flush();
+  EXPECT_EQ(rig.outcomes(3), (std::vector{kDone, kRefused, kFailed}));
+  rig.expect_release("r1");
+  EXPECT_TRUE(rig.comes_to_open(0));
+  EXPECT_EQ(rig.problem(), rig.problem_with("a block from it does not match the requested offload key"));
+  EXPECT_FALSE(rig.listener.has_connection()) << "the blocks are released once";
+}
+
 TEST(PeerFetcherScript, EndsWhenABlockIsNotWantedAnyMore) {
   FetchRig rig;
   rig.fetch(1, 0, 3, 1);
@@ -356,6 +373,16 @@ TEST(PeerFetcherScript, CancelsEverythingWhenItIsDestroyed) {
   const auto producer = accept_read(rig, "r1", 0, 2);
   rig.fetcher.reset();
   EXPECT_EQ(rig.outcomes(2), std::vector(2, kCancelled));
+}
+
+TEST(PeerFetcherScript, CancelsFetchesWithoutAConnectionWhenItIsDestroyed) {
+  FetchRig rig;
+  for (std::uint64_t ticket = 1; ticket <= 10; ++ticket) rig.fetch(ticket, 0, 1);
+  std::vector<std::unique_ptr<ScriptedPeer>> producers;
+  for (int i = 0; i < 8; ++i) producers.push_back(std::make_unique<ScriptedPeer>(rig.listener));
+  EXPECT_FALSE(rig.listener.has_connection());
+  rig.fetcher.reset();
+  EXPECT_EQ(rig.outcomes(10), std::vector(10, kCancelled));
 }
 
 TEST(PeerFetcherScript, AsksOtherMachinesOnlyWithAKey) {

@@ -112,6 +112,14 @@ TEST(PeerFrameStream, IsLostWhenWritingFails) {
   EXPECT_TRUE(pair.left->is_lost());
 }
 
+TEST(PeerFrameStream, IsLostWhenOnlyItsOutputFails) {
+  StreamPair pair(16);
+  EXPECT_EQ(shutdown(pair.left->descriptor(), SHUT_WR), 0);
+  PeerFrameCodec::add_bye(pair.left->out(), PeerCloseReason::busy);
+  EXPECT_FALSE(pair.left->advance());
+  EXPECT_TRUE(pair.left->is_lost());
+}
+
 TEST(PeerFrameStream, IsLostAfterAnInvalidMessage) {
   StreamPair pair(16);
   pair.left->out().assign(5, std::byte{0xff});

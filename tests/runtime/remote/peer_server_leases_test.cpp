@@ -163,6 +163,11 @@ TEST(PeerServerScript, ShortensPresentAndFutureLeasesButLengthensNone) {
   LeaseServer lender(600.0);
   lender.lend(1, 1);
   lender.server->expire_leases(5000.0);
+  // The server looks for leases that have expired between the greeting and the request.
+  ScriptedPeer consumer(lender.server->port());
+  consumer.greet();
+  consumer.ask(PeerKind::renew, {.request_id = "request1"});
+  EXPECT_EQ(consumer.next_bye(), PeerCloseReason::served);
   EXPECT_EQ(lender.server->stats().num_open_leases, 1U);
   lender.server->expire_leases(0.01);
   EXPECT_TRUE(lender.comes_to_leases(0));

@@ -143,6 +143,26 @@ TEST(PeerServerScript, ClosesTheOldestUngreetedConnectionFirst) {
   EXPECT_EQ(holder.server->stats().num_evicted_clients, kPlaces - kVerified);
 }
 
+TEST(PeerServerScript, KeepsTheConsumerOfALeaseWhileClientsThatProveNothingConnect) {
+  constexpr std::size_t kPlaces = 64;
+  LeaseServer lender;
+  lender.lend(1, 1);
+  std::vector<std::unique_ptr<ScriptedPeer>> clients;
+  for (std::size_t i = 0; i < kPlaces; ++i) {
+    clients.push_back(std::make_unique<ScriptedPeer>(lender.server->port()));
+    ASSERT_EQ(clients.back()->greet(), "lender");
+    if (i > 0) continue;
+    clients[0]->ask(PeerKind::read, {.request_id = "request1", .first_block = 0, .num_blocks = 1});
+    ASSERT_TRUE(clients[0]->next());
+  }
+  ScriptedPeer newest(lender.server->port());
+  EXPECT_EQ(newest.greet(), "lender");
+  EXPECT_TRUE(clients[1]->is_closed()) << "the oldest that has proved nothing";
+  clients[0]->ask(PeerKind::renew, {.request_id = "request1"});
+  EXPECT_EQ(clients[0]->next_bye(), PeerCloseReason::served);
+  EXPECT_EQ(lender.server->stats().num_evicted_clients, 1U);
+}
+
 TEST(PeerServerScript, AnswersKeysInTheirOrderAndNumbersItsBlocks) {
   Holder holder;
   for (const std::uint64_t number : {0U, 2U, 3U, 30U}) holder.shelf->put(number);

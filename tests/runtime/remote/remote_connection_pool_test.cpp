@@ -301,6 +301,9 @@ TEST(RemotePool, ReturnsARedirectThatIsInvalidAsAnError) {
     EXPECT_EQ(reply.kind, RemoteReplyKind::error) << text;
     EXPECT_EQ(rig.pool->last_problem(), reply.text) << text;
   }
+  const std::string longest_host = "MOVED 1 " + std::string(255, 'h') + ":PORT";
+  error = longest_host.c_str();
+  EXPECT_EQ(PoolRig::reply_of_pool(rig.begin_get("k")).kind, RemoteReplyKind::lost) << "there is no such host";
   const std::string long_host = "MOVED 1 " + std::string(256, 'h') + ":PORT";
   error = long_host.c_str();
   EXPECT_EQ(PoolRig::reply_of_pool(rig.begin_get("k")).kind, RemoteReplyKind::error) << "no host name is that long";

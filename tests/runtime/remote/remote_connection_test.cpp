@@ -2,8 +2,12 @@
 // is lost.
 #include "runtime/remote/remote_connection.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <functional>
@@ -181,6 +185,23 @@ TEST(RemoteConnectionScript, LimitsTheBytesOfAReply) {
     ASSERT_TRUE(reply);
     EXPECT_EQ(text_of(*reply), std::string(950, 'x'));
   }
+  {
+    // Replies that were taken do not count.
+    TestListener listener;
+    StoreLine line(address_of_port(listener.port()), 1000);
+    ScriptedStore store(listener);
+    line.flush();
+    std::string replies;
+    for (int i = 0; i < 180; ++i) replies += "+OK\r\n";
+    store.say(replies + "$900\r\n" + std::string(800, 'x'));
+    for (int i = 0; i < 180; ++i) EXPECT_TRUE(line.next()) << i;
+    EXPECT_FALSE(line.connection.next());
+    EXPECT_FALSE(line.connection.is_lost());
+    store.say(std::string(100, 'x') + "\r\n");
+    const auto reply = line.next();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(text_of(*reply), std::string(900, 'x'));
+  }
   TestListener listener;
   StoreLine line(address_of_port(listener.port()), 1000);
   ScriptedStore store(listener);
@@ -218,6 +239,52 @@ TEST(RemoteConnectionScript, HasNeverOpenedIfNothingListens) {
   EXPECT_TRUE(line.connection.is_lost());
   EXPECT_FALSE(line.connection.has_opened());
   EXPECT_EQ(line.connection.lost_reason(), "Connection refused");
+}
+
+TEST(RemoteConnectionScript, ReadsRepliesWhileTheSocketTakesNoCommands) {
+  TestListener listener;
+  StoreLine line(address_of_port(listener.port()));
+  line.send({"SET", "key", std::string(std::size_t{24} << 20U, 'v')});
+  ScriptedStore store(listener);
+  for (const char* text : {"first", "second"}) {
+    store.say(std::string("+") + text + "\r\n");
+    const auto reply = line.next();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->text, text);
+    EXPECT_EQ(line.connection.events(), POLLIN | POLLOUT) << "the store has not read the command";
+  }
+}
+
+// Fills the queue of a socket that nobody accepts from, so that the next connection does not open.
+TEST(RemoteConnectionScript, WaitsForAConnectionThatDoesNotOpenYet) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(socket, 0), 0);
+  socklen_t size = sizeof address;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  std::vector<int> fillers;
+  bool is_full = false;
+  while (fillers.size() < 20 && !is_full) {
+    fillers.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    connect(fillers.back(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+    pollfd polled{.fd = fillers.back(), .events = POLLOUT, .revents = 0};
+    is_full = ::poll(&polled, 1, 20) == 0;
+  }
+  EXPECT_TRUE(is_full);
+  const RemoteAddress full = address_of_port(ntohs(address.sin_port));
+  StoreLine line(full);
+  PeerFrameStream frames(std::make_unique<NetStream>(full, std::make_shared<NetTls>()), 100);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(line.connection.advance());
+    EXPECT_TRUE(frames.advance());
+  }
+  EXPECT_FALSE(line.connection.is_lost() || line.connection.has_opened());
+  EXPECT_FALSE(frames.is_lost());
+  for (const int filler : fillers) close(filler);
+  close(socket);
 }
 
 TEST(RemoteConnectionScript, KeepsCommandsThatTheSocketDoesNotTakeYet) {

@@ -121,6 +121,8 @@ TEST(RemoteStore, ForgetsKeysOnRequest) {
   EXPECT_EQ(client.ask({1, 2}).has, (std::vector<bool>{true, false}));
   // The store's thread deletes the value later.
   EXPECT_TRUE(comes_true([&] { return redis.values().size() == 1; }));
+  client->forget(tier_name(1));
+  EXPECT_TRUE(comes_true([&] { return redis.values().empty(); }));
 }
 
 TEST(RemoteStore, RefusesAValueUnderAnotherKey) {
@@ -293,6 +295,7 @@ TEST(RemoteStore, CountsLoadsAndStoresByTheirOutcome) {
   EXPECT_EQ(stats.num_cancelled, 2U);
   EXPECT_EQ(stats.num_absent, 1U);
   EXPECT_EQ(stats.num_answered_loads, 3U);
+  EXPECT_GT(stats.loading_s, 0.0);
   EXPECT_EQ(stats.bytes_read, 2 * (16 + kRemoteBlock + 32)) << "loaded values count with their header and MAC";
   EXPECT_EQ(stats.num_failed_loads + stats.num_failed_stores + stats.num_refused, 0U);
 }
@@ -312,6 +315,13 @@ TEST(RemoteStore, AsksForNothingThatIsNotWantedAnyMore) {
   EXPECT_EQ(client->stats().num_found, 0U);
   EXPECT_TRUE(client.ask({1}).is_whole);
   EXPECT_EQ(client->stats().num_found, 1U);
+  // The first key is still wanted, the second one is not.
+  std::promise<RemoteStore::Answer> second;
+  std::atomic<int> num_asked = 0;
+  client->ask(
+      {tier_name(1), tier_name(2)}, [&] { return ++num_asked == 1; }, [&](const RemoteStore::Answer& one) { second.set_value(one); });
+  EXPECT_EQ(second.get_future().get().has, (std::vector<bool>{true, false}));
+  EXPECT_EQ(client->stats().num_found, 1U) << "the answer comes too late to be used";
 }
 
 TEST(RemoteStore, HoldsOnlyBlocksOfTheRightLength) {

@@ -55,6 +55,13 @@ TEST(RemoteValue, RefusesAValueWithAnyChangedByte) {
   EXPECT_FALSE(seal.open("key", value, 24));
 }
 
+TEST(RemoteValue, HasALengthOfFourBytes) {
+  RemoteValueCodec seal(secret_of_text("sixteen bytes!!!"));
+  std::vector<std::byte> value(remote_value_bytes(0x01020304));
+  seal.seal("key", value);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(std::to_integer<unsigned>(value[12 + i]), 4 - i) << i;
+}
+
 // Other versions and other servers read these bytes.
 TEST(RemoteValue, HasTheDescribedBytes) {
   const std::vector<std::byte> secret = secret_of_text("sixteen bytes!!!");

@@ -112,6 +112,9 @@ TEST_F(CacheFolderTest, ErrorsNameTheFolder) {
   EXPECT_NE(error().find("the header"), std::string::npos) << error();
   std::ofstream(folder_.file("quire-table"), std::ios::trunc) << std::string(9000, 'x');
   EXPECT_NE(error().find("is not the table of a disk tier"), std::string::npos) << error();
+  EXPECT_TRUE(error().starts_with("folder: ")) << error();
+  const auto lock = tier_folder(folder_.path(), TierIo::threads);
+  EXPECT_TRUE(error().starts_with("folder: process ")) << error();
 }
 
 // A table of more entries than are read at a time, with blocks at the borders of these parts.

@@ -137,6 +137,27 @@ TEST(DiskSlotsTest, ReadTheTableInParts) {
   EXPECT_EQ(rig.slots.stats().num_entries_refused, 0U);
 }
 
+TEST(DiskSlotsTest, InspectAtMost4096SlotsPerCall) {
+  SlotRig rig(std::make_shared<MemoryDisk>(), true, 24 << 20);
+  const std::uint32_t num_places = rig.slots.num_places();
+  ASSERT_GT(num_places, 5000U);
+  std::vector<RestoredBlock> found;
+  EXPECT_EQ(rig.slots.restored(0, found), 4096U);
+  EXPECT_EQ(rig.slots.restored(5, found), 4101U);
+  EXPECT_EQ(rig.slots.restored(4096, found), num_places);
+  EXPECT_EQ(rig.slots.restored(num_places, found), num_places);
+  EXPECT_TRUE(found.empty());
+  rig.store(4096, 1);
+  EXPECT_FALSE(rig.slots.next_held_block(0));
+  for (const std::uint32_t first : {1U, 4096U, num_places - 1}) {
+    const auto block = rig.slots.next_held_block(first);
+    EXPECT_EQ(block.has_value(), first != num_places - 1) << first;
+    if (block) EXPECT_EQ(block->place, 4096U);
+  }
+  rig.store(0, 2);
+  EXPECT_EQ(rig.slots.next_held_block(num_places - 1).value().place, 0U) << "slot 0 follows the last slot";
+}
+
 TEST(DiskSlotsTest, CountSlotsThatCannotBeReadAsRefused) {
   const auto disk = std::make_shared<MemoryDisk>();
   SlotRig rig(disk, false);

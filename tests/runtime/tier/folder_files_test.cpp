@@ -1,9 +1,11 @@
 // Tests the files of a disk tier's folder and the queues that move its blocks, with each I/O backend.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/tier/block_queues.h"
 #include "runtime/tier/tier_files.h"
 #include "runtime/tier/tier_support.h"
 
@@ -108,6 +111,10 @@ TEST(FolderFilesTest, ReadAndWritePartsOfTheTable) {
   const auto beyond = files->read_table(8192 - 127, read);
   ASSERT_FALSE(beyond);
   EXPECT_EQ(beyond.error().to_string(), "kv_disk: the table of " + temp.path() + " cannot be read: Input/output error");
+  errno = 0;
+  const auto after = files->read_table(8192, read);
+  ASSERT_FALSE(after);
+  EXPECT_EQ(after.error().to_string(), beyond.error().to_string());
 }
 
 TEST(FolderFilesTest, RefuseMoreBytesThanTheDiskHas) {
@@ -116,13 +123,22 @@ TEST(FolderFilesTest, RefuseMoreBytesThanTheDiskHas) {
   ASSERT_TRUE(files->resize(TierFile::blocks, 8192));
   const std::uint64_t room = free_bytes(temp.path()).value();
   EXPECT_GT(room, 0U);
-  const auto grown = files->resize(TierFile::blocks, 2 * room + (1 << 20));
+  const std::uint64_t wanted = 2 * room + (1 << 20);
+  const auto grown = files->resize(TierFile::blocks, wanted);
   ASSERT_FALSE(grown);
   EXPECT_EQ(grown.error().field, "kv_disk_budget");
-  EXPECT_NE(grown.error().message.find(" bytes are needed in " + temp.path() + ", but "), std::string::npos) << grown.error().message;
+  // The file has 8192 bytes already.
+  EXPECT_TRUE(grown.error().message.starts_with(std::to_string(wanted - 8192) + " bytes are needed in " + temp.path() + ", but "))
+      << grown.error().message;
   EXPECT_EQ(std::filesystem::file_size(temp.file("quire-blocks")), 8192U) << "the file stays as it was";
   EXPECT_EQ(free_bytes(temp.file("nowhere")).error().to_string(),
             "kv_disk: the free space of " + temp.file("nowhere") + " cannot be read: No such file or directory");
+}
+
+TEST(FolderFilesTest, KnowTheFreeBytesOfTheirFileSystem) {
+  const TempFolder temp;
+  // Other programs use the file system, too.
+  EXPECT_TRUE(comes_true([&] { return free_bytes(temp.path()).value() == std::filesystem::space(temp.path()).available; }));
 }
 
 TEST(FolderFilesTest, AreIdentifiedByTheirFileOfBlocks) {
@@ -136,6 +152,32 @@ TEST(FolderFilesTest, AreIdentifiedByTheirFileOfBlocks) {
   EXPECT_NE(identity_of(second.path()), identity);
   std::filesystem::rename(first.file("quire-blocks"), second.file("kept"));
   EXPECT_FALSE(identity_of(first.path()));
+}
+
+// Returns the flags of this process' descriptor of a file; 0 if it has none.
+int flags_of_open(const std::string& path) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    if (std::filesystem::read_symlink(entry.path(), error) == path) return fcntl(std::stoi(entry.path().filename()), F_GETFL);
+  }
+  return 0;
+}
+
+TEST(FolderFilesTest, BypassThePageCacheIfTheFileSystemAllowsIt) {
+  for (const std::string& above : {std::filesystem::temp_directory_path().string(), std::string("/dev/shm")}) {
+    if (access(above.c_str(), W_OK) != 0) continue;
+    const TempFolder temp(above);
+    const std::string probe = temp.file("probe");
+    const IoBuffer buffer(1);
+    const int direct = open(probe.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+    const bool is_possible = direct >= 0 && pread(direct, buffer.pages(0, 1).data(), kIoPage, 0) >= 0;
+    if (direct >= 0) close(direct);
+    const auto files = tier_folder(temp.path(), TierIo::threads);
+    const std::string folder = std::filesystem::canonical(temp.path());
+    EXPECT_EQ((flags_of_open(folder + "/quire-blocks") & O_DIRECT) != 0, is_possible) << above;
+    EXPECT_EQ(flags_of_open(folder + "/quire-blocks") & O_ACCMODE, O_RDWR) << above;
+    EXPECT_EQ(flags_of_open(folder + "/quire-table") & (O_DIRECT | O_ACCMODE), O_RDWR) << above;
+  }
 }
 
 class BlockQueueTest : public testing::TestWithParam<TierIo> {
@@ -202,7 +244,7 @@ TEST_P(BlockQueueTest, ReportsShortReadsAsFailures) {
 
 TEST_P(BlockQueueTest, ReturnsAtOnceOrAfterAWake) {
   std::vector<BlockIoCompletion> over;
-  queue_->collect(false, over);
+  for (int i = 0; i < 100; ++i) queue_->collect(false, over);
   EXPECT_TRUE(over.empty());
   // A wake() before collect() is not lost.
   queue_->wake();
@@ -220,11 +262,21 @@ TEST_P(BlockQueueTest, ReturnsAtOnceOrAfterAWake) {
   const IoBuffer buffer(1);
   queue_->submit({.tag = 3, .is_write = true, .offset = 0, .bytes = buffer.pages(0, 1)});
   over.push_back({.tag = 99, .is_done = false});
-  while (over.size() < 2) queue_->collect(true, over);
+  queue_->collect(true, over);
+  ASSERT_EQ(over.size(), 2U) << "an earlier wake does not end a later wait";
   EXPECT_EQ(over[0].tag, 99U) << "ends are appended";
   EXPECT_EQ(over[1].tag, 3U);
   queue_->collect(false, over);
   EXPECT_EQ(over.size(), 2U) << "each move ends once";
+}
+
+TEST_P(BlockQueueTest, IsNotWokenAtItsBeginning) {
+  const IoBuffer buffer(1);
+  queue_->submit({.tag = 1, .is_write = true, .offset = 0, .bytes = buffer.pages(0, 1)});
+  std::vector<BlockIoCompletion> over;
+  queue_->collect(true, over);
+  ASSERT_EQ(over.size(), 1U);
+  EXPECT_EQ(over[0].tag, 1U);
 }
 
 TEST_P(BlockQueueTest, MovesBlocksWhileTheCallerDoesNotWait) {
@@ -237,6 +289,25 @@ TEST_P(BlockQueueTest, MovesBlocksWhileTheCallerDoesNotWait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(over.size(), kQueueDepth);
+}
+
+TEST(BlockQueueKinds, FollowTheWantedKind) {
+  const TempFolder temp;
+  const auto num_rings = [] {
+    std::ptrdiff_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      count += std::filesystem::read_symlink(entry.path(), error).string().contains("io_uring") ? 1 : 0;
+    }
+    return count;
+  };
+  const bool has_uring = make_uring_queue(-1, 8) != nullptr;
+  for (const TierIo io : {TierIo::threads, TierIo::io_uring, TierIo::automatic}) {
+    const auto files = tier_folder(temp.path(), io);
+    const auto queue = files->open_queue(8);
+    EXPECT_EQ(queue != nullptr, has_uring || io != TierIo::io_uring);
+    EXPECT_EQ(num_rings(), has_uring && io != TierIo::threads ? 1 : 0);
+  }
 }
 
 TEST_P(BlockQueueTest, ClosesItsDescriptors) {

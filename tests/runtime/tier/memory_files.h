@@ -33,6 +33,7 @@ struct MemoryDisk {
   Bytes safe_blocks, safe_table;  // content at the last synchronisation
   std::vector<Write> unsafe;      // writes since then, in order
   std::uint64_t num_writes = 0;
+  std::vector<std::uint64_t> block_reads;           // offsets of the reads of blocks, in order
   std::function<Fault(std::uint64_t write)> fault;  // chooses the fault of each write
   bool refuses_reads = false;
   bool is_full = false;  // no file can grow
@@ -55,6 +56,7 @@ struct MemoryDisk {
   }
   bool read(TierFile file, std::uint64_t offset, std::span<std::byte> bytes) {
     const std::lock_guard lock(*mutex);
+    if (file == TierFile::blocks) block_reads.push_back(offset);
     if (refuses_reads || offset + bytes.size() > of(file).size()) return false;
     std::copy_n(of(file).begin() + static_cast<std::ptrdiff_t>(offset), bytes.size(), bytes.begin());
     return true;

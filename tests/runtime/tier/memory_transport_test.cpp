@@ -49,6 +49,7 @@ TEST_F(MemoryTransportTest, UsesTheNumberOfASlotThatWasNeverAssigned) {
   }
   cache_.fill(BlockId{3}, 77);
   EXPECT_EQ(store(1, BlockId{3}, 5), TransferOutcome::done) << "a slot is overwritten";
+  EXPECT_EQ(transport_->stats().seconds_loaded, 0.0) << "no block was loaded yet";
   for (std::uint32_t place = 0; place < 8; ++place) {
     EXPECT_EQ(load(place % 2, BlockId{20 + place}, place), TransferOutcome::done);
     EXPECT_TRUE(cache_.holds(BlockId{20 + place}, place == 5 ? 77 : place, place % 2));
@@ -58,6 +59,7 @@ TEST_F(MemoryTransportTest, UsesTheNumberOfASlotThatWasNeverAssigned) {
   EXPECT_EQ(transport_->stats().num_loaded, 8U);
   EXPECT_EQ(transport_->stats().bytes_loaded, 4U * 15000);
   EXPECT_TRUE(transport_->stats().seconds_stored > 0.0 && transport_->stats().seconds_loaded > 0.0);
+  EXPECT_EQ(transport_->stats().num_absent + transport_->stats().num_refused + transport_->stats().num_in_use, 0U);
 }
 
 TEST_F(MemoryTransportTest, ReadsASlotAsItWasStoredOrNotAtAll) {
@@ -84,6 +86,25 @@ TEST_F(MemoryTransportTest, ReadsASlotAsItWasStoredOrNotAtAll) {
       << "the block was stored before the new assignment and may have been dropped";
   ASSERT_EQ(store(0, BlockId{1}, again), TransferOutcome::done);
   EXPECT_TRUE(transport_->holds(again) && transport_->read(again, bytes));
+  EXPECT_EQ(transport_->stats().num_absent, 3U) << "the empty slot, the old number, and the new one before its store";
+}
+
+TEST_F(MemoryTransportTest, MovesBlocksOnItsThreadsAfterItIsAttachedAgain) {
+  transport_->detach();
+  transport_->attach(cache_.pages(), [] {});
+  for (std::uint64_t id = 100; id < 102; ++id) {
+    cache_.fill(BlockId{1}, id);
+    const TransferDirection direction = id == 100 ? TransferDirection::store : TransferDirection::load;
+    transport_->start({.id = TransferId{id}, .request = {}, .direction = direction, .group = 0, .blocks = {{BlockId{1}}}, .places = {{2}}});
+    std::vector<TransferCompletion> over;
+    EXPECT_TRUE(comes_true([&] {
+      transport_->poll(over);
+      return !over.empty();
+    }));
+    ASSERT_EQ(over.size(), 1U);
+    EXPECT_EQ(over[0].outcome, TransferOutcome::done);
+  }
+  EXPECT_TRUE(cache_.holds(BlockId{1}, 100, 0));
 }
 
 // A thread of another module reads while blocks are stored. It reads a whole block, and every store succeeds.
@@ -237,6 +258,66 @@ TEST(MemoryTransportAheadTest, AllocatesMemoryAheadWithoutChangingStoredBlocks) 
       transport->wait(TransferId{100 + place});
       EXPECT_TRUE(cache.holds(BlockId{2}, place, 0)) << place;
     }
+  }
+}
+
+// The memory that is left is looked at whenever 64 MiB begin, from the end. Huge pages may reach beyond the touched slots.
+TEST(MemoryTransportAheadTest, AllocatesMemoryAheadOnlyWhileOneGiBAnd64MiBAreLeft) {
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U, kHugePage = 2 * kMiB;
+  constexpr std::uint32_t kPlaces = 80;
+  ToyCache cache;
+  for (const bool is_enough : {false, true}) {
+    std::atomic<int> num_looks = 0;
+    const auto transport = MemoryTransport::create({.num_places = kPlaces,
+                                                    .block_bytes = kMiB,
+                                                    .yields_cores = true,
+                                                    .usable_memory =
+                                                        [&] {
+                                                          ++num_looks;
+                                                          return (std::uint64_t{1024} + 64) * kMiB - (is_enough ? 0 : 1);
+                                                        }})
+                               .value();
+    const std::span<const std::byte> all(transport->memory_of(0).data(), kPlaces * kMiB);
+    transport->attach(cache.pages(), [] {});
+    EXPECT_TRUE(comes_true([&] { return is_enough ? bytes_in_memory(all) >= all.size() : num_looks > 0; }));
+    // The thread that touches slots also stores blocks, so it has looked before it stores this one.
+    const std::vector<std::uint64_t> places{kPlaces - 1};
+    transport->start({.id = TransferId{1},
+                      .request = {},
+                      .direction = TransferDirection::store,
+                      .group = 0,
+                      .blocks = {{BlockId{1}}},
+                      .places = places});
+    std::vector<TransferCompletion> over;
+    EXPECT_TRUE(comes_true([&] {
+      transport->poll(over);
+      return !over.empty();
+    }));
+    EXPECT_EQ(num_looks, 1) << is_enough;
+    if (!is_enough) EXPECT_GE(bytes_in_memory(all), 16 * kMiB);
+    if (!is_enough) EXPECT_LE(bytes_in_memory(all), 16 * kMiB + kHugePage);
+    transport->detach();
+  }
+}
+
+TEST(MemoryTransportDeathTest, NeedsRoomForABlockOfEachGroup) {
+  ToyCache cache;
+  for (int order = 0; order < 2; ++order) {
+    const auto transport = MemoryTransport::create({.num_places = 8, .block_bytes = 8999}).value();
+    EXPECT_DEATH(transport->attach(cache.pages(), [] {}), "large enough for a block of each group");
+    std::swap(cache.layout.groups[0], cache.layout.groups[1]);
+  }
+}
+
+TEST(MemoryTransportOptionsTest, SlotsShareNoCacheLine) {
+  for (const auto& [block, distance] : std::vector<std::pair<std::uint64_t, std::ptrdiff_t>>{
+           {1, 64}, {63, 64}, {64, 64}, {65, 128}, {128, 128}, {129, 192}, {9000, 9024}}) {
+    const auto transport = MemoryTransport::create({.num_places = 3, .block_bytes = block}).value();
+    EXPECT_EQ(transport->memory_of(1).data() - transport->memory_of(0).data(), distance) << block;
+    EXPECT_EQ(transport->memory_of(2).data() - transport->memory_of(1).data(), distance) << block;
+    EXPECT_EQ(transport->memory_of(2).size(), block);
+    EXPECT_EQ(transport->num_places(), 3U);
+    EXPECT_EQ(transport->block_bytes(), block);
   }
 }
 

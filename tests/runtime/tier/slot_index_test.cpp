@@ -61,6 +61,34 @@ TEST(SlotIndexTest, KeepsTheNewerOfTwoSlotsWithOneKey) {
   }
 }
 
+TEST(SlotIndexTest, HandsOutTheLowestSlotOfAnOlderBlockFirst) {
+  SlotIndex index;
+  index.add_restored(2, std::vector{restored(0, 10, 7)});
+  index.add_restored(5, std::vector{restored(2, 11, 3), restored(3, 11, 9)});
+  EXPECT_EQ(index.find(tier_name(11)), 3U);
+  for (const std::uint32_t place : {2U, 4U, 1U}) EXPECT_EQ(index.take(), place);
+}
+
+TEST(SlotIndexTest, UsesTheLaterSlotOfTwoWithOneSequenceNumberAndKey) {
+  SlotIndex index;
+  index.add_restored(2, std::vector{restored(0, 10, 7), restored(1, 10, 7)});
+  EXPECT_EQ(index.find(tier_name(10)), 1U);
+  EXPECT_EQ(index.size(), 1U);
+  EXPECT_EQ(index.take(), 0U);
+}
+
+TEST(SlotIndexTest, EvictsTheLeastRecentlyUsedBlock) {
+  SlotIndex index;
+  index.add_restored(3, {});
+  for (std::uint64_t number = 0; number < 3; ++number) index.stored(tier_name(number), index.take().value());
+  EXPECT_EQ(index.find(tier_name(0)), 0U);
+  EXPECT_EQ(index.find(tier_name(2)), 2U);
+  EXPECT_EQ(index.find(tier_name(0)), 0U);
+  EXPECT_EQ(index.slot_of(tier_name(1)), 1U) << "this is no use";
+  for (const std::uint32_t place : {1U, 2U, 0U}) EXPECT_EQ(index.take(), place);
+  EXPECT_EQ(index.take(), std::nullopt);
+}
+
 TEST(SlotIndexTest, FreesTheSlotOfAForgottenKey) {
   SlotIndex index;
   index.add_restored(2, std::vector{restored(0, 10, 7), restored(1, 11, 3)});

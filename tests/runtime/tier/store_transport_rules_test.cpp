@@ -20,9 +20,10 @@ namespace {
 class HandStore final : public BlockStore {
  public:
   [[nodiscard]] std::uint32_t num_places() const override { return 16; }
-  [[nodiscard]] std::uint64_t block_bytes() const override { return 9000; }
+  [[nodiscard]] std::uint64_t block_bytes() const override { return bytes; }
   void submit(TierJob job) override { jobs.push_back(std::move(job)); }
   std::vector<TierJob> jobs;
+  std::uint64_t bytes = 9000;
 };
 
 class StoreTransportRulesTest : public testing::Test {
@@ -129,6 +130,17 @@ TEST_F(StoreTransportRulesTest, TouchesNoPageOfATransferThatIsOver) {
   EXPECT_EQ(num_notices_, 1);
 }
 
+TEST_F(StoreTransportRulesTest, FailsOpenTransfersWhenItIsDestroyed) {
+  attach();
+  cache_.fill(BlockId{1}, 7);
+  start(1, TransferDirection::load, {transport_->assign(0, tier_name(0))});
+  transport_.reset();
+  EXPECT_EQ(num_notices_, 1);
+  std::vector<std::byte> bytes = tier_block(50, 9000);
+  EXPECT_FALSE(store_->jobs[0].copy(bytes));
+  EXPECT_TRUE(cache_.holds(BlockId{1}, 7, 0));
+}
+
 TEST_F(StoreTransportRulesTest, FailsTransfersOfTheDirectionThatDoesNotMove) {
   for (const TransferDirection slow : {TransferDirection::load, TransferDirection::store}) {
     const bool is_store = slow == TransferDirection::store;
@@ -149,6 +161,40 @@ TEST_F(StoreTransportRulesTest, FailsTransfersOfTheDirectionThatDoesNotMove) {
   }
 }
 
+TEST_F(StoreTransportRulesTest, FailsTransfersThatBeginWhileNothingIsOpen) {
+  for (const TransferDirection direction : {TransferDirection::load, TransferDirection::store}) {
+    const bool is_store = direction == TransferDirection::store;
+    attach(is_store ? 600.0 : 0.01, false, is_store ? 0.01 : 600.0);
+    for (std::uint64_t id = 1; id <= 5; ++id) {
+      start(id, direction, {transport_->assign(0, tier_name(0))});
+      EXPECT_TRUE(comes_true([&] { return transport_->num_timed_out(direction) == id; })) << id;
+      transport_->wait(TransferId{id});
+      ASSERT_EQ(ended().size(), 1U) << id;
+    }
+    transport_->detach();
+  }
+}
+
+// The callback may take long.
+TEST_F(StoreTransportRulesTest, EndsAWaitBeforeTheCallback) {
+  std::atomic<bool> has_waited = false, was_in_time = false;
+  transport_ = std::make_unique<StoreTransport>(store_, 600.0);
+  transport_->attach(cache_.pages(), [&] { was_in_time = comes_true([&] { return has_waited.load(); }); });
+  start(1, TransferDirection::load, {transport_->assign(0, tier_name(0))});
+  std::atomic<bool> is_waiting = false;
+  std::thread mover([&] {
+    comes_true([&] { return is_waiting.load(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    end_job(0, TierOutcome::done);
+  });
+  is_waiting = true;
+  transport_->wait(TransferId{1});
+  has_waited = true;
+  mover.join();
+  transport_->detach();
+  EXPECT_TRUE(was_in_time);
+}
+
 TEST_F(StoreTransportRulesTest, CancelsOnlyStoresThatAStepWaitsFor) {
   attach(600.0, true);
   start(1, TransferDirection::store, {transport_->assign(0, tier_name(0)), transport_->assign(1, tier_name(1))});
@@ -163,6 +209,7 @@ TEST_F(StoreTransportRulesTest, CancelsOnlyStoresThatAStepWaitsFor) {
   over = ended();
   ASSERT_EQ(over.size(), 1U);
   EXPECT_EQ(over[0].outcome, TransferOutcome::done) << "no step waited for the other store";
+  transport_->wait(TransferId{99});
   // A load is awaited.
   start(3, TransferDirection::load, {transport_->assign(3, tier_name(3))});
   std::thread mover([this] {
@@ -192,6 +239,17 @@ TEST_F(StoreTransportRulesTest, ReadsABlockOfTheCacheWhileItIsAttached) {
   EXPECT_TRUE(std::ranges::equal(one, tier_block(12, 6000)));
   transport_->detach();
   EXPECT_FALSE(transport_->read_block(0, BlockId{4}, bytes));
+}
+
+TEST(StoreTransportRulesDeathTest, NeedsRoomForABlockOfEachGroup) {
+  ToyCache cache;
+  const auto store = std::make_shared<HandStore>();
+  store->bytes = 8999;
+  for (int order = 0; order < 2; ++order) {
+    StoreTransport transport(store, 600.0);
+    EXPECT_DEATH(transport.attach(cache.pages(), [] {}), "large enough for a block of each group");
+    std::swap(cache.layout.groups[0], cache.layout.groups[1]);
+  }
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "runtime/tier/ended_transfers.h"
@@ -38,6 +40,16 @@ TEST(TierHealthRules, CountFailuresInARow) {
   EXPECT_EQ(health.num_times_disabled(), 1U) << "failures during the pause do not count";
   EXPECT_FALSE(health.is_trial_due(10.999));
   EXPECT_TRUE(health.is_trial_due(11.0));
+  TierHealth quiet;
+  quiet.note(0, 2, 0.0);
+  quiet.note(0, 2, 0.0);
+  quiet.note(0, 3, 0.0);
+  EXPECT_TRUE(quiet.is_disabled()) << "a time without results ends no row";
+  TierHealth recovered;
+  recovered.note(0, 2, 0.0);
+  recovered.note(1, 2, 0.0);
+  recovered.note(1, 4, 0.0);
+  EXPECT_TRUE(recovered.is_enabled()) << "a success ends the row";
   TierHealth at_once;
   at_once.note(2, 5, 0.0);
   EXPECT_TRUE(at_once.is_disabled()) << "three failures at once, and fewer successes";
@@ -120,6 +132,10 @@ TEST(RateLimiterRules, LetBlocksBeginAtTheirRate) {
   limiter.begin(30, begin + milliseconds(500));
   EXPECT_FALSE(limiter.may_begin(begin + milliseconds(519)));
   EXPECT_TRUE(limiter.may_begin(begin + milliseconds(520))) << "other time that was not used is lost";
+  RateLimiter slowest(1);
+  slowest.begin(1, begin);
+  EXPECT_FALSE(slowest.may_begin(begin + milliseconds(989)));
+  EXPECT_TRUE(slowest.may_begin(begin + milliseconds(990)));
   RateLimiter unlimited(0);
   unlimited.begin(1 << 30, begin);
   EXPECT_TRUE(unlimited.may_begin(begin));
@@ -178,7 +194,8 @@ class TierMonitorTest : public testing::Test {
 
   TempFolder folder_;
   std::shared_ptr<Flaws> flaws_ = std::make_shared<Flaws>();
-  std::shared_ptr<DiskStore> store_ = DiskStore::open(std::make_unique<FlakyFiles>(std::make_shared<MemoryDisk>(), flaws_),
+  std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
+  std::shared_ptr<DiskStore> store_ = DiskStore::open(std::make_unique<FlakyFiles>(disk_, flaws_),
                                                       {.budget_bytes = 1 << 20, .block_bytes = 4096, .fingerprint = tier_fingerprint()})
                                           .value();
   StoreTransport transport_{store_, 60.0};
@@ -260,6 +277,25 @@ TEST_F(TierMonitorTest, MeasuresOnRequestAndSeldom) {
     finish_loads();
   }
   EXPECT_EQ(store_->stats().num_read, 40U);
+}
+
+TEST_F(TierMonitorTest, ReadsAllBlocksInTurn) {
+  store_blocks(20);
+  double now_s = 0.0;
+  std::uint64_t next = 0;
+  for (std::uint64_t round = 1; round <= 5; ++round, now_s += 10.0) {
+    monitor_->request_probe();
+    monitor_->look(now_s);
+    EXPECT_TRUE(reads_come_to(8 * round)) << round;
+    finish_loads();
+    const std::lock_guard lock(*disk_->mutex);
+    std::vector<std::uint64_t> expected;
+    for (int i = 0; i < 8; ++i) expected.push_back(4096 * (next++ % 20));
+    std::ranges::sort(expected);
+    std::ranges::sort(disk_->block_reads);
+    EXPECT_EQ(disk_->block_reads, expected) << round;
+    disk_->block_reads.clear();
+  }
 }
 
 TEST_F(TierMonitorTest, DisablesATierWhoseFolderIsGoneOrAnother) {

@@ -137,6 +137,38 @@ TEST(TierTableBytes, AcceptAnEntryOnlyInItsSlotFolderAndModel) {
   EXPECT_EQ(decode_entry(zeros, header, 5, read), EntryState::damaged);
 }
 
+template <class Value>
+void append_bytes(std::vector<std::byte>& out, const Value& value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+// The checksums are computed from the description in tier_table.h, so that a folder of this build verifies in the next.
+TEST(TierTableBytes, HaveTheDescribedChecksums) {
+  if (!xxhash_available()) GTEST_SKIP() << "this build of quire has no xxhash";
+  const TierHeader header = table_header();
+  const TierEntry entry = table_entry();
+  std::array<std::byte, kEntryBytes> bytes;
+  encode_entry(entry, header, 0x0706050403020100, bytes);
+  std::vector<std::byte> bound(bytes.begin(), bytes.begin() + 112);
+  bound.resize(128);
+  append_bytes(bound, header.identity);
+  append_bytes(bound, header.fingerprint);
+  append_bytes(bound, std::uint64_t{0x0706050403020100});
+  EXPECT_EQ(bound.size(), 184U);
+  const Checksum of_entry = xxh3_128(bound);
+  EXPECT_EQ(std::memcmp(&bytes[112], of_entry.data(), 16), 0);
+  const std::vector<std::byte> payload = tier_block(3, 8192);
+  std::vector<std::byte> of_block;
+  append_bytes(of_block, xxh3_128(payload));
+  append_bytes(of_block, header.fingerprint);
+  append_bytes(of_block, header.identity);
+  append_bytes(of_block, entry.name.hash);
+  append_bytes(of_block, std::uint32_t{0x14131211});
+  append_bytes(of_block, std::uint32_t{5000});
+  EXPECT_EQ(payload_checksum(header, entry.name, 5000, payload), xxh3_128(of_block));
+}
+
 TEST(TierTableBytesDeathTest, RequireWholePagesAndEntries) {
   TierHeader header;
   TierEntry entry;
@@ -311,10 +343,13 @@ TEST(TierOpening, KeepsTheSmallestBudgetOfANumberOfSlots) {
                                    {1 << 20, 63, 66113536},
                                    {1 << 20, 64, 67162112},
                                    {1 << 20, 65, 68214784},
+                                   {1 << 20, 79, 82894848},
+                                   {1 << 20, 161, 168898560},
                                    {1 << 20, 5000, 5243817984},
                                    {1 << 30, 1, 1073790976},
                                    {1 << 30, 9, 9663725568},
                                    {1 << 30, 10, 10737471488},
+                                   {1 << 30, 28, 30064832512},
                                    {1 << 30, 1000, 1073742434304}};
   for (const Case& one : cases) {
     EXPECT_EQ(num_slots_within(one.budget_bytes, one.place_bytes), one.num_slots) << one.budget_bytes;

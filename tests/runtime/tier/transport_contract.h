@@ -91,11 +91,13 @@ TEST_P(TransportContractTest, LoadsStoredBlocksIntoOtherBlocks) {
     EXPECT_EQ(stored.bytes, 10 * (group == 0 ? 9000U : 6000U));
     for (const BlockId block : from) cache_.fill(block, 99);
     for (const BlockId block : to) cache_.fill(block, 98);
+    const auto begin = std::chrono::steady_clock::now();
     start(2 * group + 1, TransferDirection::load, group, to, places);
     const TransferCompletion loaded = end_of(2 * group + 1);
     EXPECT_EQ(loaded.outcome, TransferOutcome::done);
     EXPECT_EQ(loaded.bytes, stored.bytes);
     EXPECT_GT(loaded.seconds, 0.0);
+    EXPECT_LE(loaded.seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     for (std::uint32_t i = 0; i < 10; ++i) EXPECT_TRUE(cache_.holds(to[i], i, group));
     for (const BlockId block : from) EXPECT_TRUE(cache_.holds(block, 99, group));
   }
