@@ -255,7 +255,7 @@ TEST(RemoteConnectionScript, ReadsRepliesWhileTheSocketTakesNoCommands) {
   }
 }
 
-// Fills the queue of a socket that nobody accepts from, so that the next connection does not open.
+// Fills the queue of a socket that accepts no connection, so that the next connection does not open.
 TEST(RemoteConnectionScript, WaitsForAConnectionThatDoesNotOpenYet) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -1,5 +1,5 @@
-// Tests background requests (RequestTags::is_background): they run on the rows, blocks and tokens that other requests leave, and give up
-// those that others need.
+// Tests background requests (RequestTags::is_background): they run on the rows, blocks and tokens that other requests leave, and give them
+// up when other requests need them.
 #include <fmt/format.h>
 
 #include "core/schedule/core_driver.h"
