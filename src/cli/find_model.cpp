@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/nearest_name.h"
 #include "cli/progress_bar.h"
 #include "hub/model_name.h"
 #include "hub/pull_model.h"
-#include "server/http/nearest_name.h"
 
 namespace quire {
 namespace {

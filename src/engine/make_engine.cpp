@@ -60,8 +60,6 @@ HitRateSampling make_hit_rate_sampling(const EngineOptions& options, const CoreC
                 "start the server with --enable-prefix-caching");
   if (config.prefix_cache.lifo_free_blocks)
     return none("lifo_free_blocks", "is on, and the eviction order then depends on the cache size", "start the server without --kv-lifo");
-  if (config.prefix_cache.slru_share > 0.0)
-    return none("slru_share", "is on, and the eviction order then depends on the cache size", "start the server without --kv-slru");
   HitRateSampling reuse{.costs = {.block_bytes = block_bytes}};
   std::vector<std::uint64_t> sizes;
   std::uint64_t size = config.kv.num_blocks - 1;

@@ -26,6 +26,7 @@ const std::set<std::string>& standalone() {
                                                "--kv-lifo",
                                                "--kv-slru",
                                                "--count-common-prefix",
+                                               "--tenant-turns",
                                                "--max-num-seqs",
                                                "--max-num-batched-tokens",
                                                "--max-model-len",

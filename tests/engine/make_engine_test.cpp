@@ -63,10 +63,9 @@ TEST(EngineCalls, SayWhichOptionTheyNeed) {
   EngineOptions off;
   off.curve_blocks = off.explained_requests = 0;
   off.journal.memory_bytes = 0;
-  EngineOptions uncached, last_first, segmented;
+  EngineOptions uncached, last_first;
   uncached.cache.enable_prefix_caching = false;
   last_first.cache.lifo_free_blocks = true;
-  segmented.cache.slru_share = 0.3;
   const auto curve = [](const EngineOptions& options) {
     std::promise<std::string> text;
     start(kModes[0], {.options = options})->cache_curve(std::nullopt, [&](const auto& answer) {
@@ -79,8 +78,6 @@ TEST(EngineCalls, SayWhichOptionTheyNeed) {
             "enable_prefix_caching: is off, so the hit rate is 0 for every cache size; start the server with --enable-prefix-caching");
   EXPECT_EQ(curve(last_first),
             "lifo_free_blocks: is on, and the eviction order then depends on the cache size; start the server without --kv-lifo");
-  EXPECT_EQ(curve(segmented),
-            "slru_share: is on, and the eviction order then depends on the cache size; start the server without --kv-slru");
   const auto engine = start(kModes[0], {.options = off});
   engine->save_journal([](const Result<SavedJournal>& saved) {
     EXPECT_EQ(saved.error().to_string(),

@@ -14,8 +14,8 @@ from quire_server import running
 from test_kv_disk import TOPICS, prompt
 from test_plot_page import data_of
 
-# Each prompt repeats after all others: the smaller cache fits a few of them, the larger one all.
-FLAGS = ("--max-model-len", "512", "--max-num-seqs", "1")
+# Each prompt repeats after all others: the smaller cache fits a few of them, the larger one all. The curve is exact for LRU only.
+FLAGS = ("--max-model-len", "512", "--max-num-seqs", "1", "--kv-slru", "0")
 SMALL, LARGE = 64, 256
 
 
@@ -63,8 +63,19 @@ def test_server_of_another_size_has_the_predicted_hits(tmp_path):
         assert "more_bytes" in refused.stderr and "send at most" in refused.stderr
 
 
-def test_error_names_the_flag_when_curves_are_off():
-    with running(*FLAGS, "--num-blocks", "129", "--curve-blocks", "0") as url:
+def test_segmented_lru_has_a_curve():
+    with running(*FLAGS[:-2], "--num-blocks", str(SMALL + 1)) as url:
+        num_tokens, num_found = ask_all(url)
+        [all_of_them] = curve_of(url)["curves"]
+        rates = [row["hit_rate"] for row in all_of_them["rows"]]
+        [now] = [row["hit_rate"] for row in all_of_them["rows"] if row["label"] == "now"]
+        assert now == pytest.approx(num_found / num_tokens, abs=1e-5) and rates == sorted(rates)
+
+
+# --kv-lifo alone starts, although the default of --kv-slru excludes it.
+@pytest.mark.parametrize("off", [("--curve-blocks", "0"), ("--kv-lifo",)])
+def test_error_names_the_flag_when_curves_are_off(off):
+    with running(*FLAGS[:-2], "--num-blocks", "129", *off) as url:
         with pytest.raises(urllib.error.HTTPError) as refused:
             curve_of(url)
-        assert refused.value.code == 400 and b"curve-blocks" in refused.value.read()
+        assert refused.value.code == 400 and off[0][2:].encode() in refused.value.read()

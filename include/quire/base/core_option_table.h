@@ -42,8 +42,8 @@ inline constexpr auto kSchedulerOptions = std::to_array<Option<SchedulerOptions>
      .help = "Order in which requests are admitted: fcfs (by arrival), priority (smallest \"priority\" first, which may starve the others) "
              "or continuum (the turns of a \"job_id\" together, docs/continuum.md) (default fcfs)"}},
     {member<&SchedulerOptions::tenant_turns>, {.flag = "--tenant-turns", .group = OptionGroup::scheduling, .can_be_negated = true,
-     .help = "While several tenants have waiting requests, admit a request of the tenant with the fewest running requests first (serve: "
-             "default on)", .note = "on in `quire serve`"}},
+     .help = "While several tenants have waiting requests, admit a request of the tenant with the fewest running requests first; "
+             "background requests run on what others leave, docs/background.md (serve: default on)", .note = "on in `quire serve`"}},
     {member<&SchedulerOptions::async_scheduling>, {.flag = "--async-scheduling", .group = OptionGroup::scheduling, .can_be_negated = true,
      .help = "Plan the next step while the current step is computed: same output, less time between steps (default on)"}},
     {member<&SchedulerOptions::max_in_flight_tokens>, {.field = "max_in_flight_tokens",

@@ -152,7 +152,6 @@ constexpr std::array kNeeds = {
     FlagNeed{"--max-sound-seconds", supports_audio, "a model that supports audio", kServeAudioModel},  // old name of --max-audio-seconds
     FlagNeed{"--max-sound-bytes-in-flight", supports_audio, "a model that supports audio", kServeAudioModel},
     FlagNeed{"--tenant-secret", has_tenants, "tenants", "add --tenant-keys-file"},
-    FlagNeed{"--tenant-turns", has_tenants, "tenants", "add --tenant-keys-file"},
     FlagNeed{"--max-tenant-waiting", has_tenants, "tenants", "add --tenant-keys-file"},
     FlagNeed{"--hidden-states-budget", [](const Served& served) { return !served.server.hidden_states_folder.empty(); },
              "a folder for hidden states", "add --hidden-states DIR"},
