@@ -48,7 +48,8 @@ class Quire:
 
     def environment(self, **more):
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "XDG_"))}
-        return {**kept, "HF_ENDPOINT": self.hub.hub_url, "HF_HOME": str(self.cache / "hf"), "XDG_CACHE_HOME": str(self.cache / "xdg"), **more}
+        return {**kept, "HF_ENDPOINT": self.hub.hub_url, "HF_HOME": str(self.cache / "hf"), "XDG_CACHE_HOME": str(self.cache / "xdg"),
+                "HF_HUB_OFFLINE": "0", **more}
 
     def call(self, *words, **environment):
         return subprocess.run([self.binary, *words], capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
