@@ -45,6 +45,10 @@ inline constexpr auto kCacheOptions = std::to_array<Option<CacheOptions>>({
      .range = OptionRange{0, 1},
      .help = "Segmented LRU: protect blocks that a later request found in the cache. Protected blocks, at most this share of the KV cache, "
              "are evicted after all other blocks; 0: LRU (docs/eviction.md; serve: default 0.2)", .note = "0.2 in `quire serve`"}},
+    {member<&CacheOptions::retained_share>, {.flag = "--kv-retention", .group = OptionGroup::kv_cache, .kind = OptionKind::share,
+     .type = "SHARE", .range = OptionRange{0, 1},
+     .help = "Evict the blocks that clients ask to keep (prompt_cache_retention, cache_control) after all others, up to this share of the KV "
+             "cache; 0: ignore the fields (docs/retention.md; serve: default 0.25)", .note = "0.25 in `quire serve`"}},
     {member<&CacheOptions::count_common_prefix>, {.flag = "--count-common-prefix", .group = OptionGroup::kv_cache, .can_be_negated = true,
      .help = "Count in each step the leading blocks that all running requests share, for /metrics and --trace. Each step then scans all "
              "blocks of one request (default off)"}},

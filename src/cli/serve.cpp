@@ -306,6 +306,7 @@ Command add_serve_command(CLI::App& app) {
   flags->server.handle_signals = true;
   flags->engine.scheduler.tenant_turns = true;
   flags->engine.cache.slru_share = 0.2;
+  flags->engine.cache.retained_share = 0.25;
   flags->engine.step_time_target_ms = 100;
   add_engine_flags(*command, flags->engine);
   add_name_flags(*command, *flags);
@@ -340,8 +341,11 @@ Command add_serve_command(CLI::App& app) {
       "  curl -X POST URL/v1/journal/save     save the journal of the last minutes, for quire replay\n\n"
       "SIGTERM lets running requests finish; a second SIGTERM stops immediately.");
   return {command, [command, flags]() -> Result<int> {
-            // the two options exclude each other, and only --kv-lifo was asked for
-            if (flags->engine.cache.lifo_free_blocks && command->count("--kv-slru") == 0) flags->engine.cache.slru_share = 0.0;
+            // --kv-lifo excludes the two options, whose defaults were not asked for
+            if (flags->engine.cache.lifo_free_blocks) {
+              if (command->count("--kv-slru") == 0) flags->engine.cache.slru_share = 0.0;
+              if (command->count("--kv-retention") == 0) flags->engine.cache.retained_share = 0.0;
+            }
             if (auto found = find_models(flags->engine); !found) return std::unexpected(std::move(found.error()));
             return serve(*command, *flags);
           }};

@@ -233,6 +233,7 @@ CoreConfig core_config(const EngineOptions& options, const ModelInfo& model, KvP
   config.prefix_cache.hash_seed = options.cache.hash_seed;
   config.prefix_cache.lifo_free_blocks = options.cache.lifo_free_blocks;
   config.prefix_cache.slru_share = options.cache.slru_share;
+  config.prefix_cache.retained_share = options.cache.retained_share;
   return config;
 }
 

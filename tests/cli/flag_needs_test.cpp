@@ -25,6 +25,7 @@ const std::set<std::string>& standalone() {
                                                "--mamba-cache-mode",
                                                "--kv-lifo",
                                                "--kv-slru",
+                                               "--kv-retention",
                                                "--count-common-prefix",
                                                "--tenant-turns",
                                                "--max-num-seqs",

@@ -59,7 +59,7 @@ class CoreWorld {
         is_wide_(kind != RunOf::first_rules && kind != RunOf::early_loads) {
     do {
       config = random_config(in_);
-      config.prefix_cache.slru_share = 0.0;  // newer than the recorded runs
+      if (!is_twin_) config.prefix_cache.slru_share = config.prefix_cache.retained_share = 0.0;  // newer than the recorded runs
       draw_more_options();
       draw_more_groups();
       if (is_wide_) widen();
@@ -251,6 +251,7 @@ class CoreWorld {
                            .tool = chance(in_, 2) ? "ls" : "",
                            .tenant = is_twin_ && chance(in_, 4) ? "tenant" : "",
                            .is_background = is_twin_ && chance(in_, 4),
+                           .retention_s = is_twin_ && chance(in_, 4) ? in_.below(60) : 0,
                            .hints = {{"size", "small"}}};
     NewRequest request{.id = RequestId{next_id_++}, .name = "name", .prompt = prompt, .arrival_time = now_};
     request.max_tokens = 1 + in_.below(is_twin_ ? 12 : 6);

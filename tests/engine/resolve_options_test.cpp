@@ -110,6 +110,7 @@ TEST(ResolveOptions, PassesEngineOptionsToTheCore) {
   options.cache.hash = HashAlgorithm::sha256_cbor;
   options.cache.hash_seed = "7";
   options.cache.slru_share = 0.25;
+  options.cache.retained_share = 0.375;
   options.cache.kv_cache_metrics = options.cache.count_common_prefix = true;
   options.cache.kv_cache_metrics_sample = 0.25;
   options.scheduler.reserve_full_isl = false;
@@ -125,6 +126,7 @@ TEST(ResolveOptions, PassesEngineOptionsToTheCore) {
   EXPECT_EQ(config.prefix_cache.hash, HashAlgorithm::sha256_cbor);
   EXPECT_EQ(config.prefix_cache.hash_seed, "7");
   EXPECT_EQ(config.prefix_cache.slru_share, 0.25);
+  EXPECT_EQ(config.prefix_cache.retained_share, 0.375);
   EXPECT_TRUE(config.report.log_stats) << "block lifetimes are reported with the stats";
   EXPECT_EQ(config.report.kv_metrics_sample, 0.25);
   EXPECT_TRUE(config.report.count_common_prefix);

@@ -32,7 +32,7 @@ EngineOptions draw_options(Random& random) {
   options.cache.num_blocks = pick(random, {2U, 3U, 5U, 9U, 20U, 60U, 200U});
   options.cache.enable_prefix_caching = random.chance(0.8);
   options.cache.lifo_free_blocks = random.chance(0.2);
-  if (!options.cache.lifo_free_blocks && random.chance(0.3)) options.cache.slru_share = random.unit();
+  if (!options.cache.lifo_free_blocks && random.chance(0.3)) options.cache.slru_share = options.cache.retained_share = random.unit();
   options.scheduler.max_num_seqs = pick(random, {1U, 1U, 2U, 3U, 8U});
   options.scheduler.max_num_batched_tokens = pick(random, {1U, 2U, 7U, 64U});
   options.scheduler.max_num_waiting = pick(random, {1U, 2U, 5U, 40U, 200U});

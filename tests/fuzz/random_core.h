@@ -140,6 +140,7 @@ CoreConfig random_config(Source& in) {
   config.limits.max_fork_family = 2 + in.below(30);
   config.encoder.uncut_items = config.limits.max_fork_family % 4 == 0;
   if (config.limits.max_fork_family % 3 == 0 && !config.prefix_cache.lifo_free_blocks) config.prefix_cache.slru_share = 0.4;
+  if (config.limits.max_fork_family % 4 == 0 && !config.prefix_cache.lifo_free_blocks) config.prefix_cache.retained_share = 0.3;
   return config;
 }
 

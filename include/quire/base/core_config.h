@@ -29,6 +29,9 @@ struct PrefixCacheOptions {
   // Segmented LRU: blocks that a later request reused are evicted after all others while they are at most this share of all blocks. 0: LRU,
   // as in vLLM.
   double slru_share = 0.0;
+  // Blocks of requests with RequestTags::retention_s are evicted after all others for that time, while they are at most this share of all
+  // blocks. 0: the requests are not retained.
+  double retained_share = 0.0;
 
   friend bool operator==(const PrefixCacheOptions&, const PrefixCacheOptions&) = default;
 };

@@ -109,6 +109,10 @@ inline constexpr auto kPrefixCacheOptions = std::to_array<Option<PrefixCacheOpti
      .core_range = OptionRange{0, 1},
      .help = "Segmented LRU: protects blocks that a later request found in the cache. Protected blocks, at most this share of all blocks, "
              "are evicted after all other blocks; 0: LRU"}},
+    {member<&PrefixCacheOptions::retained_share>, {.flag = "--kv-retention", .field = "retained_share", .kind = OptionKind::share,
+     .core_range = OptionRange{0, 1},
+     .help = "Evicts the blocks of requests that ask for it after all others, for the time that they ask for, up to this share of all blocks; "
+             "0: off"}},
 });
 
 inline constexpr auto kSpeculationOptions = std::to_array<Option<SpeculationOptions>>({

@@ -58,6 +58,7 @@ struct CacheOptions {
   std::string hash_seed;          // servers with equal seeds and algorithms compute equal block hashes (vLLM's PYTHONHASHSEED)
   bool lifo_free_blocks = false;  // reuse the most recently freed block first: more hits in CPU caches, but earlier eviction of prefixes
   double slru_share = 0.0;        // blocks that were reused stay longer, up to this share of all blocks (segmented LRU); 0: LRU
+  double retained_share = 0.0;    // blocks that requests ask to keep (RequestTags::retention_s) stay longer, up to this share of all blocks
   // Measures how long blocks stay in the cache, and how long they stay unused, for a sample of allocated blocks
   // (EngineStats::kv_residency).
   bool kv_cache_metrics = false;

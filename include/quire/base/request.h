@@ -67,6 +67,8 @@ struct RequestTags {
   // The request runs on what other requests leave: it is admitted after them, gets prompt tokens after them, and gives its row and blocks
   // to them (SchedulerOptions::tenant_turns).
   bool is_background = false;
+  // How long the blocks of the request are kept after its end, in seconds, within PrefixCacheOptions::retained_share. 0: as others.
+  std::uint32_t retention_s = 0;
   std::vector<std::pair<std::string, std::string>> hints{};  // further labels from the caller, by name
 
   friend bool operator==(const RequestTags&, const RequestTags&) = default;

@@ -60,7 +60,7 @@ class CallFieldWriter {
   void put(const RequestTags* const& tags) {
     put(tags != nullptr);
     if (tags == nullptr) return;
-    (*this)(tags->job, tags->is_last_step, tags->tool, tags->tenant, tags->is_background);
+    (*this)(tags->job, tags->is_last_step, tags->tool, tags->tenant, tags->is_background, tags->retention_s);
     out->number(tags->hints.size());
     for (const auto& [name, value] : tags->hints) (*this)(name, value);
   }
@@ -142,7 +142,7 @@ class CallFieldReader {
     bool has_tags = false;
     get(has_tags);
     if (!has_tags) return;
-    (*this)(tags_.job, tags_.is_last_step, tags_.tool, tags_.tenant, tags_.is_background);
+    (*this)(tags_.job, tags_.is_last_step, tags_.tool, tags_.tenant, tags_.is_background, tags_.retention_s);
     tags_.hints.resize(in_->count());
     for (auto& [name, value] : tags_.hints) (*this)(name, value);
     tags = &tags_;

@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 11};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 12};
 
 class ConfigWriter {
  public:

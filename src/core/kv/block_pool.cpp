@@ -4,8 +4,8 @@
 //   held, cached   references > 0, findable                   cache; touch of a free one
 //   free, cached   in the free queue, findable until reuse    release of the last reference
 //   reserved       neither free nor held                      set_aside, permanently
-// allocate takes the head of the queue in either free state. release appends to the tail; with segmented LRU, a block that is not protected
-// goes before the protected blocks. With LIFO, and for blocks without a hash under DecisionRules::unhashed_blocks_first, release inserts at
+// allocate takes the head of the queue in either free state. release appends to the tail of a
+// segment (free_queue.h). With LIFO, and for blocks without a hash under DecisionRules::unhashed_blocks_first, release inserts at
 // the head. The null block is held permanently and has no references.
 #include "core/kv/block_pool.h"
 
@@ -21,11 +21,12 @@ BlockPool::BlockPool(const BlockPoolOptions& options, EventSink* sink)
     : enable_caching_(options.enable_caching),
       lifo_(options.lifo),
       unhashed_first_(options.unhashed_first),
-      max_protected_(options.enable_caching ? options.max_protected_blocks : 0),
-      free_(options.num_blocks),
+      segments_(options.enable_caching ? options.segments : SegmentLimits{}),
+      free_(options.num_blocks, segments_),
       index_(options.num_blocks, options.max_hashes_per_block),
       ref_counts_(options.num_blocks, 0),
-      was_reused_(max_protected_ > 0 ? options.num_blocks : 0, 0),
+      was_reused_(segments_.reused > 0 ? options.num_blocks : 0, 0),
+      retained_until_(segments_.retained > 0 ? options.num_blocks : 0, 0.0),
       sink_(sink),
       event_log_(options.enable_events, options.hash_bytes),
       residency_(options.num_blocks, options.residency_sample, options.residency_events) {
@@ -67,7 +68,8 @@ BlockId BlockPool::allocate() {
   QUIRE_CHECK(ref_counts_[block.value] == 0);
   QUIRE_CHECK(block != kNullBlock, "the null block is not in the free queue");
   ref_counts_[block.value] = 1;
-  if (max_protected_ > 0) was_reused_[block.value] = 0;
+  if (!was_reused_.empty()) was_reused_[block.value] = 0;
+  if (!retained_until_.empty()) retained_until_[block.value] = 0.0;
   residency_.on_allocated(block);
   block_watch_.on_allocated(block);
   return block;
@@ -87,7 +89,7 @@ void BlockPool::touch(BlockId block) {
   QUIRE_CHECK(block.value < num_blocks(), "the touched block is in the pool");
   QUIRE_CHECK(free_.contains(block) == (ref_counts_[block.value] == 0), "a block is either free or referenced");
   if (ref_counts_[block.value]++ == 0) free_.remove(block);
-  if (max_protected_ > 0) was_reused_[block.value] = 1;
+  if (!was_reused_.empty()) was_reused_[block.value] = 1;
   residency_.on_accessed(block);
   block_watch_.on_found(block, ref_counts_[block.value]);
 }
@@ -110,12 +112,31 @@ void BlockPool::release(BlockId block) {
     free_cached(block);
 }
 
-// Segmented LRU: a scan of prompts that are used once evicts no prefix that was reused.
+// A scan of prompts that are used once evicts no prefix that was reused, and none that a request asked to keep.
 void BlockPool::free_cached(BlockId block) {
-  if (max_protected_ > 0 && was_reused_[block.value] != 0 && index_.contains(block))
-    free_.push_protected(block, max_protected_);
+  if (!retained_until_.empty() && retained_until_[block.value] > retention_time_ && index_.contains(block))
+    free_.push_back(block, FreeSegment::retained);
+  else if (!was_reused_.empty() && was_reused_[block.value] != 0 && index_.contains(block))
+    free_.push_back(block, FreeSegment::reused);
   else
     free_.push_back(block);
+}
+
+void BlockPool::retain(BlockId block, double until) {
+  if (block == kNullBlock || retained_until_.empty()) return;
+  QUIRE_CHECK(ref_count(block) > 0, "a retained block is held when its time is set");
+  retained_until_[block.value] = std::max(retained_until_[block.value], until);
+}
+
+void BlockPool::end_retention(double now) {
+  if (retained_until_.empty()) return;
+  retention_time_ = std::max(retention_time_, now);
+  while (free_.count(FreeSegment::retained) > 0) {
+    const BlockId oldest = free_.oldest(FreeSegment::retained);
+    if (retained_until_[oldest.value] > retention_time_) return;
+    free_.remove(oldest);
+    free_cached(oldest);
+  }
 }
 
 void BlockPool::release(std::span<const BlockId> blocks) {
@@ -160,8 +181,9 @@ bool BlockPool::reset() {
   if (num_free_blocks() + 1 != num_blocks()) return false;
   QUIRE_CHECK(set_aside_.empty(), "no block is reserved when all blocks are free");
   index_.clear();
-  free_.end_protection();
+  free_.merge_segments();
   was_reused_.assign(was_reused_.size(), 0);
+  retained_until_.assign(retained_until_.size(), 0.0);
   if (sink_ != nullptr) sink_->on_event({.what = EventKind::cache_reset});
   residency_.reset();
   block_watch_.on_all_hashes_removed();

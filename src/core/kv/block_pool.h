@@ -26,11 +26,11 @@ struct BlockPoolOptions {
   std::uint32_t hash_bytes = 32;           // meaningful bytes of a block hash
   bool enable_caching = true;
   bool enable_events = false;
-  double residency_sample = 0.0;           // share of allocated blocks whose residency is measured
-  bool residency_events = true;            // queue an event per sampled block; set to false if no caller takes the events
-  bool unhashed_first = false;             // freed blocks without a block hash are reused first (DecisionRules::unhashed_blocks_first)
-  std::uint32_t max_protected_blocks = 0;  // segmented LRU: this many reused blocks are evicted after all others; 0: LRU
-  bool lifo = false;                       // freed blocks are reused last in, first out, instead of least recently used first
+  double residency_sample = 0.0;  // share of allocated blocks whose residency is measured
+  bool residency_events = true;   // queue an event per sampled block; set to false if no caller takes the events
+  bool unhashed_first = false;    // freed blocks without a block hash are reused first (DecisionRules::unhashed_blocks_first)
+  SegmentLimits segments = {};    // maximum numbers of free blocks that are evicted after all others (free_queue.h)
+  bool lifo = false;              // freed blocks are reused last in, first out, instead of least recently used first
 };
 
 // block_pool.cpp lists the states of a block. Costs:
@@ -68,6 +68,11 @@ class BlockPool {
   void set_aside(std::uint32_t num_blocks);
   // Adds a reference. A free block leaves the free queue.
   void touch(BlockId block);
+  // Keeps the held block after its release until this time, in seconds, in the segment FreeSegment::retained. A block that is already
+  // retained longer does not change. Has no effect if the segment has a limit of 0.
+  void retain(BlockId block, double until);
+  // Blocks that are retained until `now` or earlier no longer are, if they are the oldest retained blocks. Called once per step.
+  void end_retention(double now);
   // Drops a reference. A block without references enters the free queue; its hash stays in the index.
   void release(BlockId block);
   // Drops one reference of each block. In the default order, the first of these blocks that becomes free is reused first.
@@ -97,18 +102,18 @@ class BlockPool {
   // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
-    [[maybe_unused]] auto& [enable_caching, lifo, unhashed_first, max_protected, free, index, ref_counts, was_reused, set_aside, sink,
-                            event_log, residency, block_watch, num_evicted, unhashed] = self;
-    const std::size_t num_blocks = ref_counts.size(), num_flags = was_reused.size();
-    form(free, index, ref_counts, was_reused, event_log, residency, num_evicted);
+    [[maybe_unused]] auto& [enable_caching, lifo, unhashed_first, segments, free, index, ref_counts, was_reused, retained_until,
+                            retention_time, set_aside, sink, event_log, residency, block_watch, num_evicted, unhashed] = self;
+    const std::size_t num_blocks = ref_counts.size(), num_flags = was_reused.size(), num_times = retained_until.size();
+    form(free, index, ref_counts, was_reused, retained_until, retention_time, event_log, residency, num_evicted);
     // The configuration decides which blocks are reserved, so set_aside is not saved. Data for watchers is not part of a checkpoint.
     form.expect(ref_counts.size() == num_blocks, "there is a reference count for each block");
-    form.expect(was_reused.size() == num_flags && free.num_protected() <= max_protected, "blocks are protected as configured");
+    form.expect(was_reused.size() == num_flags && retained_until.size() == num_times, "blocks are kept as configured");
   }
 
  private:
   bool forget(BlockId block);
-  // Puts a block without references into the free queue, after the blocks that are evicted earlier.
+  // Puts a block without references into its segment of the free queue.
   void free_cached(BlockId block);
   // Returns true if this was the last reference.
   bool drop_reference(BlockId block);
@@ -116,12 +121,14 @@ class BlockPool {
   bool enable_caching_;
   bool lifo_;
   bool unhashed_first_;
-  std::uint32_t max_protected_;
+  SegmentLimits segments_;
   FreeQueue free_;
   PrefixIndex index_;
   // Indexed by block id. Each entry in a sequence's block list is one reference, so a block that two sequences share has two.
   std::vector<std::uint32_t> ref_counts_;
-  std::vector<std::uint8_t> was_reused_;  // indexed by block id: a request found the cached content; empty without protected blocks
+  std::vector<std::uint8_t> was_reused_;  // indexed by block id: a request found the cached content; empty if that segment has no room
+  std::vector<double> retained_until_;    // indexed by block id, in seconds; empty if that segment has no room
+  double retention_time_ = 0.0;           // the largest `now` of end_retention()
   // Reserved blocks: permanently neither free nor held. A short list.
   std::vector<BlockId> set_aside_;
   EventSink* sink_;

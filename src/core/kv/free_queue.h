@@ -1,6 +1,7 @@
 #pragma once
 // Free blocks in the order of their reuse, front first. A doubly linked list in an array indexed by block id. push, pop and remove are O(1)
 // and allocate nothing.
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,12 +11,27 @@
 
 namespace quire {
 
-// Belongs to the block pool. The block at the front is reused next, so the choice between push_front() and push_back() decides how long
-// cached content stays.
+// The queue consists of these segments, in this order. All blocks of a segment are reused before the blocks of the next one.
+enum class FreeSegment : std::uint8_t {
+  normal,
+  reused,    // segmented LRU: a request found the block after it was cached
+  retained,  // a request asked to keep the block for some time
+};
+inline constexpr std::size_t kNumFreeSegments = 3;
+
+// Maximum number of blocks in the segments after the first one.
+struct SegmentLimits {
+  std::uint32_t reused = 0;
+  std::uint32_t retained = 0;
+};
+
+// Belongs to the block pool. The block at the front is reused next, so the place where a block enters decides how long its content stays.
 class FreeQueue {
  public:
+  using Counts = std::array<std::uint32_t, kNumFreeSegments>;
+
   // Begins with all blocks 0 .. num_blocks - 1 free, in this order.
-  explicit FreeQueue(std::uint32_t num_blocks);
+  explicit FreeQueue(std::uint32_t num_blocks, const SegmentLimits& limits = {});
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool contains(BlockId block) const {
@@ -25,34 +41,38 @@ class FreeQueue {
 
   // The queue must not be empty.
   BlockId pop_front();
-  // Adds the block after all blocks that are not protected.
-  void push_back(BlockId block);
+  // Adds the block at the end of the segment. If the segment then has more blocks than its limit, its oldest block becomes the newest
+  // block of the segment before it, and so on.
+  void push_back(BlockId block, FreeSegment segment = FreeSegment::normal);
+  // Adds the block at the front of the queue.
   void push_front(BlockId block);
-  // Adds the block at the end and protects it. Protected blocks are reused after all other blocks. If there are more than `max_protected`,
-  // the oldest protected blocks become the newest unprotected blocks.
-  void push_protected(BlockId block, std::uint32_t max_protected);
   void remove(BlockId block);
-  [[nodiscard]] std::uint32_t num_protected() const { return num_protected_; }
-  // Makes all protected blocks unprotected. The order of blocks does not change.
-  void end_protection() { protect_at_most(0); }
+  // Returns the numbers of blocks, indexed by segment.
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+  [[nodiscard]] std::uint32_t count(FreeSegment segment) const { return counts_[static_cast<std::size_t>(segment)]; }
+  // Returns the block that entered the segment first. The segment must not be empty.
+  [[nodiscard]] BlockId oldest(FreeSegment segment) const;
+  // Puts all blocks into the first segment. The order of blocks does not change.
+  void merge_segments();
 
   // Returns the blocks in order of reuse; for tests and checks.
   [[nodiscard]] std::vector<BlockId> to_vector() const;
   // Stops the program if the links of two neighbours disagree or a count is wrong.
   void check_invariants() const;
-  // Replaces the content by these blocks, in this order. Returns false if a block is out of range or listed twice. The queue is then
-  // unusable.
-  [[nodiscard]] bool assign(std::span<const BlockId> blocks, std::uint32_t num_protected = 0);
+  // Replaces the content by these blocks, in this order, with these numbers of blocks in the segments. Returns false if a block is out of
+  // range or listed twice, or if a number is above its limit. The queue is then unusable.
+  [[nodiscard]] bool assign(std::span<const BlockId> blocks, const Counts& counts);
 
   // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
-    [[maybe_unused]] auto& [links, is_protected, size, num_protected] = self;
+    [[maybe_unused]] auto& [limits, links, segment_of, size, counts] = self;
     std::vector<BlockId> order;
-    std::uint32_t count = num_protected;
+    Counts sizes = counts;
     if constexpr (!Archive::kIsReading) order = self.to_vector();
-    form(order, count);
-    if constexpr (Archive::kIsReading) form.expect(self.assign(order, count), "the free queue contains blocks of the pool, each once");
+    form(order);
+    for (std::uint32_t& count : sizes) form(count);
+    if constexpr (Archive::kIsReading) form.expect(self.assign(order, sizes), "the free queue contains blocks of the pool, each once");
   }
 
  private:
@@ -63,19 +83,25 @@ class FreeQueue {
     std::uint32_t next = kUnlinked;
   };
 
-  // The arguments of link_between() and unlink() are indices of links_: of a block, of the sentinel, or of the boundary.
+  // The arguments of link_between() and unlink() are indices of links_: of a block, of the sentinel, or of a boundary.
   void link_between(std::uint32_t prev, std::uint32_t at, std::uint32_t next);
   void unlink(std::uint32_t at);
-  void protect_at_most(std::uint32_t max_protected);
-  [[nodiscard]] std::uint32_t num_blocks() const { return static_cast<std::uint32_t>(is_protected_.size()); }
-  [[nodiscard]] std::uint32_t sentinel() const { return num_blocks(); }
-  [[nodiscard]] std::uint32_t boundary() const { return num_blocks() + 1; }
+  void clear();
+  // Moves blocks to earlier segments until no segment has more blocks than its limit.
+  void apply_limits();
+  void move_boundary(std::size_t segment);
+  [[nodiscard]] std::uint32_t limit(std::size_t segment) const { return segment == 1 ? limits_.reused : limits_.retained; }
+  [[nodiscard]] std::uint32_t num_blocks() const { return static_cast<std::uint32_t>(segment_of_.size()); }
+  // The boundary lies before the first block of the segment. The first segment begins after the sentinel.
+  [[nodiscard]] std::uint32_t boundary(std::size_t segment) const { return num_blocks() + static_cast<std::uint32_t>(segment); }
+  [[nodiscard]] std::uint32_t sentinel() const { return boundary(0); }
 
-  // The links of the blocks, of the sentinel (its next is the head, its prev the tail), and of the boundary before the protected blocks.
+  SegmentLimits limits_;
+  // The links of the blocks, of the sentinel (its next is the head, its prev the tail), and of the boundaries.
   std::vector<Link> links_;
-  std::vector<std::uint8_t> is_protected_;  // indexed by block id; false for a block that is not free
+  std::vector<std::uint8_t> segment_of_;  // indexed by block id; 0 for a block that is not free
   std::uint32_t size_ = 0;
-  std::uint32_t num_protected_ = 0;
+  Counts counts_{};  // indexed by segment
 };
 
 }  // namespace quire

@@ -26,7 +26,8 @@ BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions&
           .residency_sample = options.residency_sample,
           .residency_events = options.log_stats,
           .unhashed_first = options.rules.unhashed_blocks_first,
-          .max_protected_blocks = static_cast<std::uint32_t>(options.slru_share * (config.num_blocks - 1)),
+          .segments = {.reused = static_cast<std::uint32_t>(options.slru_share * (config.num_blocks - 1)),
+                       .retained = static_cast<std::uint32_t>(options.retained_share * (config.num_blocks - 1))},
           .lifo = options.lifo_free_blocks};
 }
 
@@ -77,7 +78,8 @@ void KvCacheManager::reserve(KvBlocks& blocks, std::uint32_t num_tokens) const {
   });
 }
 
-void KvCacheManager::new_step_starts() {
+void KvCacheManager::new_step_starts(double now) {
+  pool_.end_retention(now);
   coordinator_->each([](auto& manager, std::size_t) { manager.new_step_starts(); });
 }
 
@@ -207,6 +209,11 @@ void KvCacheManager::cache_up_to(const KvRequest& request, std::int64_t num_toke
   QUIRE_CHECK(num_tokens <= request.num_tokens, "only known tokens are cached");
   const std::span<GroupBlockList> groups = lists(request.blocks);
   coordinator_->each([&](auto& manager, std::size_t group) { manager.cache(groups[group], request, num_tokens); });
+}
+
+void KvCacheManager::retain(const KvBlocks& blocks, double until) {
+  for (const GroupBlockList& list : blocks.groups_)
+    for (const BlockId block : list.blocks) pool_.retain(block, until);
 }
 
 void KvCacheManager::free(KvBlocks& blocks) {

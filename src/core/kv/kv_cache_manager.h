@@ -37,9 +37,9 @@ struct KvCacheOptions {
   bool use_eagle = false;
   bool log_stats = false;
   bool enable_events = false;
-  double residency_sample = 0.0;  // share of allocated blocks whose residency is measured
-  bool lifo_free_blocks = false;  // reuse the most recently freed block first, not the least recently used one
-  double slru_share = 0.0;        // PrefixCacheOptions
+  double residency_sample = 0.0;                  // share of allocated blocks whose residency is measured
+  bool lifo_free_blocks = false;                  // reuse the most recently freed block first, not the least recently used one
+  double slru_share = 0.0, retained_share = 0.0;  // PrefixCacheOptions
   DecisionRules rules = {};
   std::optional<std::int64_t> retention = {};  // with DecisionRules::caches_windows_sparsely: PrefixCacheOptions::retention_interval
   std::uint32_t max_in_flight_tokens = 0;      // with DecisionRules::admission_capped_by_window
@@ -69,8 +69,9 @@ class KvCacheManager {
   // Reserves memory in every group's list for `num_tokens` tokens, so that later calls on these blocks do not allocate memory.
   void reserve(KvBlocks& blocks, std::uint32_t num_tokens) const;
 
-  // Called once per schedule(). States that were cached in earlier steps count as computed from now on.
-  void new_step_starts();
+  // Called once per schedule(). States that were cached in earlier steps count as computed from now on, and blocks that were retained until
+  // `now`, in seconds, no longer are.
+  void new_step_starts(double now);
 
   // vLLM's get_computed_blocks. Returns the longest cached prefix of at most num_tokens - 1 tokens. Takes no blocks. The look-up counts in
   // the statistics if `counts_now` is true and counts_hits_at_admission is off. It never counts if caching is off or the request skips the
@@ -101,6 +102,8 @@ class KvCacheManager {
   // Caches the full blocks of the first num_computed_tokens tokens. Does nothing without caching.
   void cache_blocks(const KvRequest& request, std::uint32_t num_computed_tokens);
 
+  // Keeps these blocks after their release until this time, in seconds (BlockPool::retain()).
+  void retain(const KvBlocks& blocks, double until);
   // Releases all blocks, group by group, the last block first. Allowed in any state.
   void free(KvBlocks& blocks);
 

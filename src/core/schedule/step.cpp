@@ -35,7 +35,7 @@ void Core::State::begin_step(const PlanArena& arena) {
   tenants.begin_step();
   budget.begin_step(queues.pause, queues.running.size() + queues.num_waiting());
   encoder.begin_step();
-  kv.new_step_starts();
+  kv.new_step_starts(context.now);
 }
 
 void Core::State::complete(PlanArena& arena) {

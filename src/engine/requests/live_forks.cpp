@@ -67,7 +67,10 @@ void LiveForks::add_unforked(RequestId id, const RequestView& leader) {
   NewRequest request = live_.request_of(id, live);
   request.prompt = leader.tokens.first(live.num_prompt_tokens);
   request.priority = leader.priority;
-  const RequestTags tags{.tenant = leader.tags->tenant, .is_background = leader.tags->is_background, .hints = leader.tags->hints};
+  const RequestTags tags{.tenant = leader.tags->tenant,
+                         .is_background = leader.tags->is_background,
+                         .retention_s = leader.tags->retention_s,
+                         .hints = leader.tags->hints};
   request.tags = &tags;
   request.cache_salt = leader.cache_salt;
   live_.add_to_core(request, live);

@@ -63,20 +63,22 @@ void BeamSearches::add(Submission& submission, SharedLease adapter, double now_s
                     .ignore_eos = given.sampling.ignore_eos,
                     .eos_ids = eos_ids_,
                     .logprobs = given.sampling.logprobs});
-  const auto [place, fresh] =
-      searches_.try_emplace(submission.id, Search{.beams = std::move(beams),
-                                                  .width = given.n,
-                                                  .open = {new_beam(submission.id, 0, submission.encoder_inputs)},
-                                                  .prompt = std::move(given.prompt),
-                                                  .sampling = sampling_of(given),
-                                                  .inputs = submission.encoder_inputs,
-                                                  .structured_output = nullptr,
-                                                  .adapter = std::move(adapter),
-                                                  .name = std::move(given.name),
-                                                  .arrival_s = submission.arrival_s,
-                                                  .priority = given.priority,
-                                                  .cache_salt = std::move(given.cache_salt),
-                                                  .tags = {.tenant = std::move(given.tags.tenant), .is_background = given.tags.is_background, .hints = std::move(given.tags.hints)}});
+  const auto [place, fresh] = searches_.try_emplace(submission.id, Search{.beams = std::move(beams),
+                                                                          .width = given.n,
+                                                                          .open = {new_beam(submission.id, 0, submission.encoder_inputs)},
+                                                                          .prompt = std::move(given.prompt),
+                                                                          .sampling = sampling_of(given),
+                                                                          .inputs = submission.encoder_inputs,
+                                                                          .structured_output = nullptr,
+                                                                          .adapter = std::move(adapter),
+                                                                          .name = std::move(given.name),
+                                                                          .arrival_s = submission.arrival_s,
+                                                                          .priority = given.priority,
+                                                                          .cache_salt = std::move(given.cache_salt),
+                                                                          .tags = {.tenant = std::move(given.tags.tenant),
+                                                                                   .is_background = given.tags.is_background,
+                                                                                   .retention_s = given.tags.retention_s,
+                                                                                   .hints = std::move(given.tags.hints)}});
   QUIRE_CHECK(fresh, "a request ID is used once");
   if (given.structured_output) {
     place->second.structured_output = std::make_shared<const StructuredOutput>(*std::move(given.structured_output));

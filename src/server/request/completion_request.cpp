@@ -12,6 +12,7 @@
 #include "server/request/chat_messages.h"
 #include "server/request/object_reader.h"
 #include "server/request/request_fields.h"
+#include "server/request/retention.h"
 #include "server/request/routed_experts.h"
 #include "server/request/thinking_fields.h"
 #include "server/request/token_fields.h"
@@ -248,6 +249,7 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
   // Any other tier, such as "auto" or "priority", is the default one.
   const json::value* tier = reader.find("service_tier");
   request.tags.is_background = tier != nullptr && tier->is_string() && tier->get_string() == kBackgroundTier;
+  request.tags.retention_s = read_retention(reader);
   // Requests with the same prompt_cache_key belong to one conversation. The key becomes their job if the request names no job.
   if (const json::value* key = reader.find("prompt_cache_key"); key != nullptr && key->is_string()) request.session_key = key->get_string();
   if (request.tags.job.empty() && request.session_key.empty() && request.tags.is_last_step)

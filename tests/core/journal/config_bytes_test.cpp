@@ -129,7 +129,8 @@ void change_config(CoreConfig& c, FieldChange& change) {
   for (KvCacheTensor& tensor : c.kv.tensors) change(tensor.size, tensor.shared_by);
   change(c.block_size, c.cache_block_size, c.mamba_align, c.kv_load_failure);
   auto& p = c.prefix_cache;
-  change(p.enable_prefix_caching, p.hash, p.hash_seed, p.root_hash, p.lifo_free_blocks, p.retention_interval, p.slru_share);
+  change(p.enable_prefix_caching, p.hash, p.hash_seed, p.root_hash, p.lifo_free_blocks, p.retention_interval, p.slru_share,
+         p.retained_share);
   change(c.speculation.num_spec_tokens, c.speculation.num_lookahead_tokens, c.speculation.use_eagle);
   auto& n = c.newer;
   change(n.max_num_active_seqs, n.num_watermark_blocks, n.shared_prefill_tokens, n.defer_block_free, n.drop_undelivered);

@@ -92,7 +92,7 @@ class RandomRun {
   }
 
   void step() {
-    real_.new_step_starts();
+    real_.new_step_starts(0.0);
     naive_.step();
     if (pairs_.size() < 6 && random_.chance(0.5)) add();
     for (Pair& pair : pairs_) {

@@ -38,7 +38,7 @@ class KvTraps : public testing::Test {
     TestRequest request(text, options.hash_block_size);
     ASSERT_EQ(prefill(request), 0U);
     manager->free(request.blocks);
-    manager->new_step_starts();
+    manager->new_step_starts(0.0);
   }
   std::uint32_t hit_of(const std::string& text) {
     TestRequest request(text, options.hash_block_size);

@@ -134,7 +134,7 @@ TEST_F(KvTraps, Trap06AStateOfTheSameStepDefersTheHit) {
   EXPECT_EQ(manager->missing_for_full_sequence(second.view(), demand, hit), 41U + 1U - manager->pool().num_free_blocks())
       << "one block more than the pool has, and one for full attention";
   EXPECT_GT(manager->allocate_slots(second.view(), demand, hit), 0U);
-  manager->new_step_starts();
+  manager->new_step_starts(0.0);
   hit = manager->find_prefix(second.view());
   EXPECT_EQ(manager->allocate_slots(second.view(), demand, hit), 0U);
 }

@@ -101,7 +101,7 @@ TEST(NoAllocation, ForDecodeSteps) {
   std::vector<BlockId> zeroed;
   zeroed.reserve(64);
   const auto decode = [&](std::uint32_t computed) {
-    kv.new_step_starts();
+    kv.new_step_starts(0.0);
     KvRequest view = all;
     view.num_computed_tokens = computed;
     view.num_tokens = computed + 1;

@@ -237,7 +237,7 @@ class Player {
 
   std::string run_query(const std::string& verb, std::istream& words) {
     if (verb == "step") {
-      manager_->new_step_starts();
+      manager_->new_step_starts(0.0);
       return "-";
     }
     if (verb == "reset") return manager_->reset_prefix_cache() ? "1" : "0";

@@ -31,59 +31,67 @@ TEST(FreeQueue, StartsWithAllBlocksInOrder) {
 
 TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
   constexpr std::uint32_t kBlocks = 23;
+  constexpr std::size_t kMaxReused = 5, kMaxRetained = 3;
   Random random(1);
-  FreeQueue queue(kBlocks);
-  std::list<std::uint32_t> model, kept;  // `kept`: the protected blocks
+  FreeQueue queue(kBlocks, {.reused = kMaxReused, .retained = kMaxRetained});
+  std::list<std::uint32_t> model, reused, retained;  // one list per segment
   for (std::uint32_t i = 0; i < kBlocks; ++i) model.push_back(i);
   for (int step = 0; step < 30000; ++step) {
     const auto block = static_cast<std::uint32_t>(random.below(kBlocks));
-    const bool is_free = std::ranges::find(model, block) != model.end() || std::ranges::find(kept, block) != kept.end();
+    bool is_free = false;
+    for (const auto* segment : {&model, &reused, &retained}) is_free |= std::ranges::find(*segment, block) != segment->end();
     ASSERT_EQ(queue.contains(BlockId{block}), is_free);
     if (!is_free && random.chance(0.4)) {
       queue.push_back(BlockId{block});
       model.push_back(block);
     } else if (!is_free && random.chance(0.6)) {
-      const std::size_t most = random.below(8);
-      queue.push_protected(BlockId{block}, static_cast<std::uint32_t>(most));
-      kept.push_back(block);
-      for (; kept.size() > most; kept.pop_front()) model.push_back(kept.front());
+      const bool is_retained = random.chance(0.5);
+      queue.push_back(BlockId{block}, is_retained ? FreeSegment::retained : FreeSegment::reused);
+      (is_retained ? retained : reused).push_back(block);
+      for (; retained.size() > kMaxRetained; retained.pop_front()) reused.push_back(retained.front());
+      for (; reused.size() > kMaxReused; reused.pop_front()) model.push_back(reused.front());
     } else if (!is_free) {
       queue.push_front(BlockId{block});
       model.push_front(block);
     } else if (random.chance(0.5)) {
       queue.remove(BlockId{block});
-      model.remove(block);
-      kept.remove(block);
+      for (auto* segment : {&model, &reused, &retained}) segment->remove(block);
     } else if (random.chance(0.02)) {
-      queue.end_protection();
-      model.splice(model.end(), kept);
+      queue.merge_segments();
+      model.splice(model.end(), reused);
+      model.splice(model.end(), retained);
     } else if (random.chance(0.05)) {
-      ASSERT_TRUE(queue.assign(queue.to_vector(), queue.num_protected()));
+      ASSERT_TRUE(queue.assign(queue.to_vector(), FreeQueue::Counts(queue.counts())));
     } else {
-      std::list<std::uint32_t>& first = model.empty() ? kept : model;
+      if (model.empty() && reused.empty() && retained.empty()) continue;
+      std::list<std::uint32_t>& first = !model.empty() ? model : !reused.empty() ? reused : retained;
       ASSERT_EQ(queue.pop_front().value, first.front());
       first.pop_front();
     }
-    std::vector<std::uint32_t> all(model.begin(), model.end());
-    all.insert(all.end(), kept.begin(), kept.end());
+    std::vector<std::uint32_t> all;
+    for (const auto* segment : {&model, &reused, &retained}) all.insert(all.end(), segment->begin(), segment->end());
     ASSERT_EQ(queue.size(), all.size());
-    ASSERT_EQ(queue.num_protected(), kept.size());
+    ASSERT_EQ(queue.counts(), (FreeQueue::Counts{static_cast<std::uint32_t>(model.size()), static_cast<std::uint32_t>(reused.size()),
+                                                 static_cast<std::uint32_t>(retained.size())}));
+    if (!retained.empty()) ASSERT_EQ(queue.oldest(FreeSegment::retained), BlockId{retained.front()});
     ASSERT_EQ(values(queue.to_vector()), all);
     queue.check_invariants();
   }
 }
 
 TEST(FreeQueue, AssignsAnOrderOnlyIfEachBlockOccursOnce) {
-  FreeQueue queue(4);
+  FreeQueue queue(4, {.reused = 2, .retained = 1});
   const BlockId order[] = {BlockId{2}, BlockId{0}, BlockId{3}};
-  EXPECT_TRUE(queue.assign(order));
+  EXPECT_TRUE(queue.assign(order, {3}));
   EXPECT_EQ(values(queue.to_vector()), (std::vector<std::uint32_t>{2, 0, 3}));
   queue.check_invariants();
   const BlockId twice[] = {BlockId{2}, BlockId{0}, BlockId{2}};
-  EXPECT_FALSE(queue.assign(twice));
-  EXPECT_FALSE(queue.assign(order, 4)) << "more protected blocks than blocks";
+  EXPECT_FALSE(queue.assign(twice, {3}));
+  EXPECT_FALSE(queue.assign(order, {2})) << "fewer counted blocks than blocks";
+  EXPECT_FALSE(queue.assign(order, {UINT32_MAX, 3, 1})) << "more counted blocks than blocks";
+  EXPECT_FALSE(queue.assign(order, {0, 3})) << "more reused blocks than the limit";
   const BlockId foreign[] = {BlockId{2}, BlockId{4}};
-  EXPECT_FALSE(queue.assign(foreign)) << "only blocks 0 to 3 exist";
+  EXPECT_FALSE(queue.assign(foreign, {2})) << "only blocks 0 to 3 exist";
 }
 
 TEST(FreeQueueDeathTest, StopsOnMisuse) {
@@ -289,26 +297,26 @@ TEST(BlockPool, ReusesTheBlockFreedLastWithLifo) {
 
 // Two of four blocks are protected: 1 and 3 were found again. Block 2 was cached, but not found; block 4 was found, but lost its hash.
 TEST(BlockPool, ReusesBlocksThatWereFoundLast) {
-  BlockPool pool(BlockPoolOptions{.num_blocks = 7, .max_protected_blocks = 2}, nullptr);
+  BlockPool pool(BlockPoolOptions{.num_blocks = 7, .segments = {.reused = 2}}, nullptr);
   for (std::uint32_t i = 1; i <= 4; ++i) pool.cache(pool.allocate(), name(i));
   for (const std::uint32_t i : {1U, 3U, 4U}) pool.touch(BlockId{i});
   for (const std::uint32_t i : {1U, 3U, 4U}) pool.release(BlockId{i});
   pool.evict(BlockId{4});
   for (std::uint32_t i = 1; i <= 4; ++i) pool.release(BlockId{i});
   EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{5, 6, 2, 4, 1, 3}));
-  EXPECT_EQ(pool.free_queue().num_protected(), 2U);
+  EXPECT_EQ(pool.free_queue().count(FreeSegment::reused), 2U);
 
   pool.touch(BlockId{2});
   pool.release(BlockId{2});
   EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{5, 6, 4, 1, 3, 2})) << "the oldest is no longer protected";
-  EXPECT_EQ(pool.free_queue().num_protected(), 2U);
+  EXPECT_EQ(pool.free_queue().count(FreeSegment::reused), 2U);
   for (const std::uint32_t next : {5U, 6U, 4U, 1U, 3U}) EXPECT_EQ(pool.allocate(), BlockId{next});
   pool.cache(BlockId{3}, name(9));
   pool.release(BlockId{3});
   EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{3, 2})) << "its new content was not found yet";
   for (const std::uint32_t i : {1U, 4U, 5U, 6U}) pool.release(BlockId{i});
   EXPECT_TRUE(pool.reset());
-  EXPECT_EQ(pool.free_queue().num_protected(), 0U);
+  EXPECT_EQ(pool.free_queue().count(FreeSegment::reused), 0U);
   pool.check_invariants(std::vector<std::uint32_t>(7, 0));
 }
 

@@ -18,7 +18,7 @@ EngineRequest answers_of(std::uint32_t n) {
   request.name = "name";
   request.priority = 3;
   request.cache_salt = "salt";
-  request.tags = {.job = "job", .tenant = "tenant", .is_background = true, .hints = {{"a", "b"}}};
+  request.tags = {.job = "job", .tenant = "tenant", .is_background = true, .retention_s = 9, .hints = {{"a", "b"}}};
   request.sampling.seed = 7;
   request.sampling.prompt_logprobs = 1;
   return request;
@@ -91,7 +91,8 @@ TEST(LiveForks, SiblingsOfAnEndedRequestAreAddedAsTheRequestWasAdded) {
     EXPECT_EQ(call.cache_salt, "salt");
     EXPECT_EQ(call.arrival_s, 1.0);
     EXPECT_EQ(call.max_tokens, 50U);
-    EXPECT_EQ(call.tags, (RequestTags{.tenant = "tenant", .is_background = true, .hints = {{"a", "b"}}})) << "a job has one turn at a time";
+    EXPECT_EQ(call.tags, (RequestTags{.tenant = "tenant", .is_background = true, .retention_s = 9, .hints = {{"a", "b"}}}))
+        << "a job has one turn at a time";
     EXPECT_EQ(call.sampling.seed, 7 + i);
     EXPECT_EQ(call.sampling.prompt_logprobs, 1U);
     EXPECT_TRUE(call.skips_prefix_cache);

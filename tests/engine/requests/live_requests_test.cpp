@@ -23,7 +23,13 @@ TEST(LiveRequests, PassEachFieldToTheCore) {
   request.name = "name";
   request.priority = -4;
   request.cache_salt = "salt";
-  request.tags = {.job = "job", .is_last_step = true, .tool = "tool", .tenant = "tenant", .is_background = true, .hints = {{"a", "b"}}};
+  request.tags = {.job = "job",
+                  .is_last_step = true,
+                  .tool = "tool",
+                  .tenant = "tenant",
+                  .is_background = true,
+                  .retention_s = 9,
+                  .hints = {{"a", "b"}}};
   request.sampling.min_tokens = 2;
   request.sampling.stop_token_ids = {3, 4};
   request.sampling.repetition = {.min_pattern_tokens = 2, .max_pattern_tokens = 3, .min_count = 4};

@@ -25,7 +25,7 @@ EngineRequest wide_search(std::uint32_t width, std::uint32_t max_tokens, std::op
   request.name = "name";
   request.priority = 3;
   request.cache_salt = "salt";
-  request.tags = {.tenant = "tenant", .is_background = true, .hints = {{"a", "b"}}};
+  request.tags = {.tenant = "tenant", .is_background = true, .retention_s = 9, .hints = {{"a", "b"}}};
   return request;
 }
 
@@ -34,7 +34,7 @@ void expect_beam(const AddCall& call) {
   EXPECT_EQ(call.name, "name");
   EXPECT_EQ(call.priority, 3);
   EXPECT_EQ(call.cache_salt, "salt");
-  EXPECT_EQ(call.tags, (RequestTags{.tenant = "tenant", .is_background = true, .hints = {{"a", "b"}}}));
+  EXPECT_EQ(call.tags, (RequestTags{.tenant = "tenant", .is_background = true, .retention_s = 9, .hints = {{"a", "b"}}}));
   EXPECT_EQ(call.max_tokens, 1U) << "a beam waits after each token";
   EXPECT_TRUE(call.resumable);
   EXPECT_TRUE(call.eos_ids.empty()) << "the search decides where an answer ends";

@@ -19,7 +19,7 @@ inline EngineOptions random_options(Random& random) {
   options.cache.kv_cache_metrics_sample = 0.5;
   options.cache.count_common_prefix = random.chance(0.3);
   options.cache.lifo_free_blocks = random.chance(0.3);
-  if (!options.cache.lifo_free_blocks && options.cache.num_blocks % 2 == 0) options.cache.slru_share = 0.4;
+  if (!options.cache.lifo_free_blocks && options.cache.num_blocks % 2 == 0) options.cache.slru_share = options.cache.retained_share = 0.4;
   options.cache.enable_prefix_caching = random.chance(0.8);
   options.scheduler.max_num_seqs = static_cast<std::uint32_t>(random.between(2, 12));
   options.scheduler.max_num_batched_tokens = static_cast<std::uint32_t>(random.between(24, 200));

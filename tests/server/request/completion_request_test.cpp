@@ -50,6 +50,23 @@ TEST(CompletionRequest, ReadsAgentTagsFromTheBodyOrVllmXargs) {
   EXPECT_EQ(chat(R"("service_tier": "flex")")->tags, RequestTags{.is_background = true});
   for (const char* tier : {R"("auto")", R"("default")", R"("priority")", R"("Flex")", "null", "7"})
     EXPECT_EQ(chat(R"("service_tier": )" + std::string(tier))->tags, RequestTags()) << tier;
+  const std::pair<const char*, std::uint32_t> times[] = {
+      {R"("prompt_cache_retention": "24h")", 86400},
+      {R"("prompt_cache_retention": "in_memory")", 0},
+      {R"("prompt_cache_retention": "in-memory")", 0},
+      {R"("prompt_cache_retention": "90s")", 90},
+      {R"("prompt_cache_retention": "30d")", 2592000},
+      {R"("prompt_cache_retention": null)", 0},
+      {R"("cache_control": {"type": "ephemeral"})", 300},
+      {R"("cache_control": {"type": "ephemeral", "ttl": "1h"}, "prompt_cache_retention": "5m")", 3600},
+      {R"("cache_control": null)", 0},
+  };
+  for (const auto& [field, seconds] : times) EXPECT_EQ(chat(field)->tags, RequestTags{.retention_s = seconds}) << field;
+  for (const char* wrong : {R"("31d")", R"("h")", R"("1")", R"("-1h")", R"("1y")", R"("1 h")", R"("99999999999999999999s")", "7"})
+    EXPECT_EQ(wrong_field(chat(R"("prompt_cache_retention": )" + std::string(wrong))), "prompt_cache_retention") << wrong;
+  EXPECT_EQ(wrong_field(chat(R"("cache_control": true)")), "cache_control");
+  EXPECT_EQ(wrong_field(chat(R"("cache_control": {"ttl": 7})")), "cache_control.ttl");
+  EXPECT_EQ(wrong_field(chat(R"("cache_control": {"ttl": "long"})")), "cache_control.ttl");
   EXPECT_EQ(wrong_field(completion(R"("job_id": 7)")), "job_id");
   EXPECT_EQ(wrong_field(completion(R"("is_last_step": true)")), "is_last_step") << "is_last_step requires a job_id";
   EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": [])")), "vllm_xargs");

@@ -112,7 +112,10 @@ Request& Forks::create_request(const Request& parent, const ForkRequest& given) 
   if (!parent.load.is_allowed()) r.load.num_attempts_left = 0;
   r.hash_inputs = parent.hash_inputs;
   r.features = parent.features;
-  r.tags = {.tenant = parent.tags.tenant, .is_background = parent.tags.is_background, .hints = parent.tags.hints};
+  r.tags = {.tenant = parent.tags.tenant,
+            .is_background = parent.tags.is_background,
+            .retention_s = parent.tags.retention_s,
+            .hints = parent.tags.hints};
   r.resumable = given.resumable;
   r.structured_output = parent.structured_output;
   if (given.waits_for_input) r.status = RequestStatus::waiting_for_input;

@@ -201,6 +201,7 @@ KvCacheOptions kv_cache_options(const CoreConfig& config, const DecisionRules& r
           .residency_sample = config.report.kv_metrics_sample,
           .lifo_free_blocks = config.prefix_cache.lifo_free_blocks,
           .slru_share = config.prefix_cache.slru_share,
+          .retained_share = config.prefix_cache.retained_share,
           .rules = rules,
           .retention = rules.caches_windows_sparsely ? std::optional(config.prefix_cache.retention_interval) : std::nullopt,
           .max_in_flight_tokens = rules.admission_capped_by_window ? config.scheduler.max_in_flight_tokens : 0,
@@ -219,9 +220,9 @@ Result<void> CoreConfig::validate() const {
                             scheduler.max_num_batched_tokens, scheduler.max_model_len),
                 "increase it to max_model_len or enable chunked prefill");
   }
-  if (prefix_cache.slru_share > 0.0 && prefix_cache.lifo_free_blocks)
-    return fail(ErrorCode::invalid_argument, "prefix_cache.slru_share", "is set, but lifo_free_blocks is on, too",
-                "set only one of the two");
+  if (prefix_cache.lifo_free_blocks && (prefix_cache.slru_share > 0.0 || prefix_cache.retained_share > 0.0))
+    return fail(ErrorCode::invalid_argument, prefix_cache.slru_share > 0.0 ? "prefix_cache.slru_share" : "prefix_cache.retained_share",
+                "is set, but lifo_free_blocks is on, too", "set only one of the two");
   if (auto valid = check_decisions(*this); !valid) return valid;
   if (auto valid = check_pressure(pressure); !valid) return valid;
   if (auto valid = check_swap(*this); !valid) return valid;

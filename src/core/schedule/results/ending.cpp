@@ -71,6 +71,8 @@ void Ending::end(Request& request) {
   finished_.push_back(request.id);
   if (context_.config.report.include_finished_set) by_client_.emplace_back(request.client_index, request.id);
   if (stay_until) policy_.pin(request, *stay_until);
+  // The time counts from the end, even if a pin or a transfer holds the blocks for a while.
+  if (request.tags.retention_s > 0) kv_.retain(request.blocks, context_.now + request.tags.retention_s);
   if (request.holders == 0) ended_.free_blocks(request);
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "server/request/object_reader.h"
+#include "server/request/retention.h"
 
 namespace quire {
 
@@ -44,7 +45,7 @@ class UnknownFields {
  public:
   UnknownFields(bool is_beta, std::vector<std::string>& ignored) : is_beta_(is_beta), ignored_(&ignored) {}
 
-  Result<void> check_body(json::object& body);
+  Result<std::uint32_t> check_body(json::object& body);
 
  private:
   template <typename Look>
@@ -56,6 +57,7 @@ class UnknownFields {
   bool is_beta_;
   std::vector<std::string>* ignored_;
   std::set<std::string> names_;  // names that `ignored_` already has
+  std::uint32_t retention_s_ = 0;
   std::optional<Error> error_;
 };
 
@@ -70,7 +72,14 @@ void UnknownFields::each_object(json::value* values, const std::string& path, Lo
 void UnknownFields::in_object(json::object& object, const std::string& path, Names known) {
   ObjectReader reader(object, path + ".");
   for (const std::string_view name : known) (void)reader.find(name);
-  (void)reader.find("cache_control");  // accepted: prefixes are always cached
+  if (const json::value* control = reader.find("cache_control")) {
+    Result<std::uint32_t> asked = parse_cache_control(*control);
+    retention_s_ = std::max(retention_s_, asked.value_or(0));
+    if (!asked) {
+      asked.error().field.insert(0, path + ".");
+      reader.reject(std::move(asked.error()));
+    }
+  }
   std::vector<std::string> found;
   if (const auto done = reader.finish(found, is_beta_); !done && !error_) error_ = done.error();
   for (std::string& field : found)
@@ -94,7 +103,7 @@ void UnknownFields::in_tool(json::object& tool, const std::string& path) {
   if (type == nullptr || type->is_null() || *type == "custom") in_object(tool, path, kTool);
 }
 
-Result<void> UnknownFields::check_body(json::object& body) {
+Result<std::uint32_t> UnknownFields::check_body(json::object& body) {
   in_blocks(body.if_contains("system"), "system");
   each_object(body.if_contains("messages"), "messages", [this](json::object& turn, const std::string& at) {
     in_object(turn, at, kTurn);
@@ -105,12 +114,12 @@ Result<void> UnknownFields::check_body(json::object& body) {
   json::value* form = config != nullptr && config->is_object() ? config->get_object().if_contains("format") : nullptr;
   if (form != nullptr && form->is_object()) in_object(form->get_object(), "output_config.format", kForm);
   if (error_) return std::unexpected(*std::move(error_));
-  return {};
+  return retention_s_;
 }
 
 }  // namespace
 
-Result<void> name_unknown_fields(json::object& body, bool is_beta, std::vector<std::string>& ignored) {
+Result<std::uint32_t> name_unknown_fields(json::object& body, bool is_beta, std::vector<std::string>& ignored) {
   return UnknownFields(is_beta, ignored).check_body(body);
 }
 

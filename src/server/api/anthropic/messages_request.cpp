@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 #include <limits>
@@ -18,6 +19,7 @@
 #include "server/request/chat_images.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"
+#include "server/request/retention.h"
 #include "server/request/tool_use.h"
 
 namespace quire {
@@ -410,7 +412,10 @@ Result<ChatOfMessages> chat_of_messages(json::object body, MessagesCall call, st
   const auto most = reader.integer("max_tokens", 1, std::numeric_limits<std::int32_t>::max());
   if (most) chat.emplace("max_tokens", *most);
   if (!most && !call.counts_only) reader.reject("max_tokens", "is missing", "send the maximum number of answer tokens");
-  if (const auto named = name_unknown_fields(body, call.is_beta, ignored); !named) reader.reject(named.error());
+  const Result<std::uint32_t> block_retention_s = name_unknown_fields(body, call.is_beta, ignored);
+  if (!block_retention_s) reader.reject(block_retention_s.error());
+  if (const auto longest = std::max(read_retention(reader), block_retention_s.value_or(0)); longest > 0)
+    chat.emplace("prompt_cache_retention", fmt::format("{}s", longest));
   json::array turns;
   read_turns(reader, turns);
   read_functions(reader, chat);

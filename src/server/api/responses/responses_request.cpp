@@ -99,8 +99,8 @@ void complete_fields(json::value& value, const json::object& otherwise) {
 }
 
 std::string Translation::settings() {
-  for (const char* name :
-       {"instructions", "max_output_tokens", "max_tool_calls", "previous_response_id", "prompt_cache_key", "safety_identifier", "user"})
+  for (const char* name : {"instructions", "max_output_tokens", "max_tool_calls", "previous_response_id", "prompt_cache_key",
+                           "prompt_cache_retention", "safety_identifier", "user"})
     repeat(name, nullptr);
   repeat("metadata", json::object());
   repeat("parallel_tool_calls", true);
@@ -247,7 +247,10 @@ void Translation::read_others(std::vector<std::string>& ignored) {
   if (json::value* options = reader_.find("prompt_cache_options")) {
     if (!options->is_object()) return reader_.reject("prompt_cache_options", "must be an object, not " + describe(*options));
     ObjectReader inner(options->get_object(), "prompt_cache_options.");
-    for (const char* hint : {"mode", "ttl"}) inner.ignore(hint);
+    inner.ignore("mode");
+    // prompt_cache_retention of the body has precedence
+    if (const std::string ttl = inner.text("ttl"); !ttl.empty() && !body_->contains("prompt_cache_retention"))
+      chat_.emplace("prompt_cache_retention", ttl);
     if (std::string with = inner.text("comparison_response_id"); !with.empty()) call_.compare_with = std::move(with);
     if (const auto done = inner.finish(ignored); !done) return reader_.reject(done.error());
   }

@@ -58,13 +58,17 @@ TEST(MessagesRequest, ConvertsAToolTurnToAChatTurn) {
 TEST(MessagesRequest, ConvertsFieldsToChatFields) {
   const std::pair<std::string, std::string> cases[] = {
       {R"("stop_sequences":["a"],"top_k":4,"stream":true)", R"({"stop":["a"],"top_k":4,"stream":true})"},
-      {R"("metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"})", R"({"prompt_cache_key":"u"})"},
+      {R"("metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"})",
+       R"({"prompt_cache_key":"u","prompt_cache_retention":"300s"})"},
+      {R"("system":[{"type":"text","text":" ","cache_control":{"type":"ephemeral","ttl":"1h"}}],"cache_control":{"type":"ephemeral"})",
+       R"({"prompt_cache_retention":"3600s"})"},
       {R"("mcp_servers":[{"type":"url","url":"http://x","name":"x"}],"container":"c")", "{}"},
       {R"("tools":[{"type":"web_search_20250305","name":"web_search"},{"type":"custom","name":"f","input_schema":{}}])",
        R"({"tools":[{"type":"web_search_20250305"},{"type":"function","function":{"name":"f","parameters":{}}}]})"},
       {R"("system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=1; cch=2;"}])", "{}"},
       {R"("tools":[{"name":"f","description":"d","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}])",
-       R"({"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}]})"},
+       R"({"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}],
+           "prompt_cache_retention":"300s"})"},
       {R"("tool_choice":{"type":"auto","disable_parallel_tool_use":true})", R"({"tool_choice":"auto","parallel_tool_calls":false})"},
       {R"("tool_choice":{"type":"any"})", R"({"tool_choice":"required"})"},
       {R"("tool_choice":{"type":"none"})", R"({"tool_choice":"none"})"},
@@ -213,6 +217,8 @@ TEST(MessagesRequest, RefusesMisspeltFieldsWithinParts) {
       {R"("messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","is_eror":true}]}])",
        "messages[0].content[0].is_eror"},
       {kHello + R"(,"tools":[{"name":"f","input_schema":{},"descripton":"d"}])", "tools[0].descripton"},
+      {R"("messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{"ttl":"1y"}}]}])",
+       "messages[0].content[0].cache_control.ttl"},
   };
   for (const auto& [fields, field] : cases) EXPECT_EQ(field_of_refusal(R"({"model":"m","max_tokens":5,)" + fields + "}"), field) << fields;
   EXPECT_EQ(ignored_of(kHello + R"(,"tools":[{"name":"f","input_schema":{},"descripton":"d"}])", {.is_beta = true}),

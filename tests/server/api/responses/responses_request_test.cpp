@@ -270,7 +270,7 @@ TEST_F(ResponsesErrors, SettingsOfAnAnswerHaveAllFields) {
     return "{" + chat->call.settings + "}";
   };
   EXPECT_EQ(json::parse(settings(R"("input":"a")")), json::parse(R"({"instructions":null,"max_output_tokens":null,"max_tool_calls":null,
-      "previous_response_id":null,"prompt_cache_key":null,"safety_identifier":null,"user":null,"metadata":{},"parallel_tool_calls":true,
+      "previous_response_id":null,"prompt_cache_key":null,"prompt_cache_retention":null,"safety_identifier":null,"user":null,"metadata":{},"parallel_tool_calls":true,
       "reasoning":{"effort":null,"summary":null},"temperature":1.0,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],
       "top_logprobs":0,"top_p":1.0,"truncation":"disabled","presence_penalty":0.0,"frequency_penalty":0.0,"background":false,
       "service_tier":"default","store":true})"));
@@ -288,13 +288,14 @@ TEST_F(ResponsesErrors, SettingsOfAnAnswerHaveAllFields) {
 }
 
 TEST_F(ResponsesErrors, StoredCallsKeepInputAndConversation) {
-  const auto stored = read(R"("input":"a","prompt_cache_options":{"comparison_response_id":"resp_0","mode":"x","ttl":1})");
+  const auto stored = read(R"("input":"a","prompt_cache_options":{"comparison_response_id":"resp_0","mode":"x","ttl":"1h"})");
   ASSERT_TRUE(stored) << stored.error().to_string();
   EXPECT_TRUE(stored->call.is_stored);
   EXPECT_EQ(stored->call.input, R"([{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}])");
   EXPECT_EQ(stored->call.conversation, R"([{"role":"user","content":"a"}])");
   EXPECT_EQ(stored->call.compare_with, "resp_0");
-  EXPECT_EQ(ignored, (std::vector<std::string>{"prompt_cache_options.mode", "prompt_cache_options.ttl"}));
+  EXPECT_EQ(ignored, (std::vector<std::string>{"prompt_cache_options.mode"}));
+  EXPECT_EQ(stored->chat.at("prompt_cache_retention"), "1h");
   const auto other = read(R"("input":"a","store":false)");
   EXPECT_FALSE(other->call.is_stored);
   EXPECT_EQ(other->call.input, "");
