@@ -23,7 +23,8 @@ enum class RunOf : std::uint8_t {
   fixes,        // quire's own options: all fixes, pressure
   newer_rules,  // vLLM 0.32.0
   twins,        // everything that a core can have, transfers and swaps among it
-  newer_twins   // the same by the rules of vLLM 0.32.0
+  newer_twins,  // the same by the rules of vLLM 0.32.0
+  latest_twins  // twins with options that are newer than the recorded runs
 };
 
 class CoreWorld {
@@ -54,18 +55,20 @@ class CoreWorld {
 
   CoreWorld(std::uint64_t seed, std::uint64_t num_calls, RunOf kind)
       : in_(seed, num_calls),
-        is_twin_(kind == RunOf::twins || kind == RunOf::newer_twins),
+        is_twin_(kind == RunOf::twins || kind == RunOf::newer_twins || kind == RunOf::latest_twins),
+        is_latest_(kind == RunOf::latest_twins),
         is_newer_(kind == RunOf::newer_rules || kind == RunOf::newer_twins),
         is_wide_(kind != RunOf::first_rules && kind != RunOf::early_loads) {
     do {
       config = random_config(in_);
-      if (!is_twin_) config.prefix_cache.slru_share = config.prefix_cache.retained_share = 0.0;  // newer than the recorded runs
+      if (!is_latest_) config.prefix_cache.slru_share = config.prefix_cache.retained_share = 0.0;
       draw_more_options();
       draw_more_groups();
       if (is_wide_) widen();
       if (kind == RunOf::fixes || is_twin_) draw_fixes();
       if (is_twin_) draw_moves();
       if (is_newer_) draw_newer_rules(in_, config);
+      if (is_latest_) config.scheduler.tenant_turns = chance(in_, 2);
     } while (!config.validate());
     if (kind == RunOf::early_loads) config.fixes.early_loads = true;
   }
@@ -126,7 +129,7 @@ class CoreWorld {
   }
 
   SeedSource in_;
-  const bool is_twin_, is_newer_, is_wide_;
+  const bool is_twin_, is_latest_, is_newer_, is_wide_;
   bool has_connector_ = false;
   bool moves_ = false;         // the connector moves blocks by transfers; otherwise results list the requests whose blocks have arrived
   bool takes_results_ = true;  // false: the core has refused a result without lists and transfers
@@ -250,8 +253,8 @@ class CoreWorld {
                            .is_last_step = chance(in_, 4),
                            .tool = chance(in_, 2) ? "ls" : "",
                            .tenant = is_twin_ && chance(in_, 4) ? "tenant" : "",
-                           .is_background = is_twin_ && chance(in_, 4),
-                           .retention_s = is_twin_ && chance(in_, 4) ? in_.below(60) : 0,
+                           .is_background = is_latest_ && chance(in_, 4),
+                           .retention_s = is_latest_ && chance(in_, 4) ? in_.below(60) : 0,
                            .hints = {{"size", "small"}}};
     NewRequest request{.id = RequestId{next_id_++}, .name = "name", .prompt = prompt, .arrival_time = now_};
     request.max_tokens = 1 + in_.below(is_twin_ ? 12 : 6);

@@ -28,7 +28,7 @@ void expect_recorded(const TwinRun& run) {
 TEST(Checkpoint, MakesTheSameDecisionsAfterARestoreUnderVllm032Rules) {
   TwinsMet met;
   for (std::uint64_t seed = 5000; seed < 5000 + rounds_of(200); ++seed) {
-    TwinRun run(seed, 600, true);
+    TwinRun run(seed, 600, RunOf::newer_twins);
     run.run(met);
     expect_recorded(run);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
@@ -39,6 +39,18 @@ TEST(Checkpoint, MakesTheSameDecisionsAfterARestoreUnderVllm032Rules) {
   EXPECT_GT(met.transfers, rounds_of(100));
   EXPECT_GT(met.sessions, rounds_of(300));
   EXPECT_GT(met.counters.num_preemptions, rounds_of(200));
+}
+
+TEST(Checkpoint, MakesTheSameDecisionsAfterARestoreWithTheLatestOptions) {
+  TwinsMet met;
+  for (std::uint64_t seed = 9000; seed < 9000 + rounds_of(400); ++seed) {
+    TwinRun run(seed, 600, RunOf::latest_twins);
+    run.run(met);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GT(met.checkpoints, rounds_of(10'000));
+  EXPECT_GT(met.counters.num_preemptions, rounds_of(1'000));
+  EXPECT_GT(met.counters.num_evicted_blocks, rounds_of(5'000));
 }
 
 TEST(Checkpoint, MakesTheSameDecisionsAfterARestore) {

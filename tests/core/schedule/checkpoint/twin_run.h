@@ -25,8 +25,8 @@ struct TwinsMet {
 
 class TwinRun final : public CoreWorld {
  public:
-  TwinRun(std::uint64_t seed, std::uint64_t num_calls, bool newer_rules = false)
-      : CoreWorld(seed, num_calls, newer_rules ? RunOf::newer_twins : RunOf::twins), has_all_hashes(Core::create(config).has_value()) {
+  TwinRun(std::uint64_t seed, std::uint64_t num_calls, RunOf kind = RunOf::twins)
+      : CoreWorld(seed, num_calls, kind), has_all_hashes(Core::create(config).has_value()) {
     if (!has_all_hashes) config.prefix_cache.hash = {};
     first_.seams.numbers.random = Random(seed ^ 0xABCDU);
     first_.seams.numbers.block_size = config.block_size;
