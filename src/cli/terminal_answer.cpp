@@ -34,7 +34,8 @@ Result<TerminalAnswer> print_answer(Engine& engine, const Tokenizer& tokenizer, 
       answer.num_cached_tokens = std::max(answer.num_cached_tokens, output.num_cached_tokens);
       for (const TokenId token : output.tokens) say(detokenizer.push(token));
       finished = finished || output.finished;
-      if (!output.error.empty()) return fail(ErrorCode::invalid_argument, "request", output.error);
+      if (!output.error.empty())
+        return fail(ErrorCode::invalid_argument, "request", output.error, "check the model and the prompt, then run the command again");
     }
   }
   // Prints the rest: an answer may end in the middle of a character.

@@ -53,7 +53,9 @@ Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, con
   if (seams.encoder_connector != nullptr && !worker.encoder_inputs)
     return fail(ErrorCode::unsupported, "encoder_connector", "the worker does not run an encoder", "leave it out");
   if (seams.connector == nullptr) return {};
-  if (!worker.transfers) return fail(ErrorCode::unsupported, "transport", "the worker was created without a transport");
+  if (!worker.transfers)
+    return fail(ErrorCode::unsupported, "transport", "the worker was created without a transport",
+                "create the worker with this transport, or leave the connector out");
   if (config.encoder.is_encoder_decoder)
     return fail(ErrorCode::unsupported, "connector", "the encoder outputs of an encoder-decoder model cannot be stored or loaded",
                 "serve this model without a tier or connector");

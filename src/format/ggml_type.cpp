@@ -64,12 +64,15 @@ const GgmlTypeInfo& ggml_type_info(GgmlType type) {
 Result<std::uint64_t> row_bytes(GgmlType type, std::uint64_t columns) {
   const GgmlTypeInfo& info = ggml_type_info(type);
   if (columns % info.block_columns != 0) {
-    return fail(ErrorCode::corrupt, "",
-                fmt::format("a row of {} columns is not a multiple of the {} block of {}", columns, info.name, info.block_columns));
+    return fail(
+        ErrorCode::corrupt, "",
+        fmt::format("a row has {} columns, which is not a multiple of {}, the block size of {}", columns, info.block_columns, info.name),
+        "download the file again");
   }
   std::uint64_t bytes = 0;
   if (__builtin_mul_overflow(columns / info.block_columns, std::uint64_t{info.block_bytes}, &bytes))
-    return fail(ErrorCode::corrupt, "", fmt::format("the size of a row of {} columns overflows 64 bits", columns));
+    return fail(ErrorCode::corrupt, "", fmt::format("the size of a row of {} columns overflows 64 bits", columns),
+                "download the file again");
   return bytes;
 }
 

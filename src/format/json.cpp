@@ -174,7 +174,7 @@ std::string kind_name(const boost::json::value& value) {
 Result<boost::json::value> parse_json(std::string_view text, std::string_view name, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
     return fail(ErrorCode::too_large, std::string(name),
-                fmt::format("the JSON has {} bytes, more than the limit of {}", text.size(), limits.max_bytes));
+                fmt::format("the JSON has {} bytes, more than the limit of {}", text.size(), limits.max_bytes), "use a smaller file");
   }
   const auto changed = limits.python_numbers ? with_placeholders(text) : std::nullopt;
   if (changed) text = *changed;

@@ -27,9 +27,11 @@ std::string reason(int code) {
   return std::generic_category().message(code);
 }
 
+constexpr const char* kCheckDisk = "check the disk, and download the file again if it is corrupted";
+
 std::unexpected<Error> open_failed(const std::string& path, int code) {
   if (code == ENOENT || code == ENOTDIR) return fail(ErrorCode::not_found, path, "no such file", "check the path");
-  return fail(ErrorCode::io, path, "cannot be opened: " + reason(code));
+  return fail(ErrorCode::io, path, "cannot be opened: " + reason(code), "use a file that this process can read");
 }
 
 }  // namespace
@@ -40,13 +42,16 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.descriptor_ < 0) return open_failed(path, errno);
   struct stat info{};
-  if (::fstat(file.descriptor_, &info) != 0) return fail(ErrorCode::io, path, "reading the file status failed: " + reason(errno));
+  if (::fstat(file.descriptor_, &info) != 0)
+    return fail(ErrorCode::io, path, "reading the file status failed: " + reason(errno), kCheckDisk);
   if (!S_ISREG(info.st_mode)) return fail(ErrorCode::io, path, "is not a regular file", "use the path of a model file");
   file.modified_ns_ = modified_ns(info);
   if (info.st_size == 0) return file;
   const auto size = static_cast<std::size_t>(info.st_size);
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
-  if (address == MAP_FAILED) return fail(ErrorCode::io, path, "mapping into memory failed: " + reason(errno));
+  if (address == MAP_FAILED)
+    return fail(ErrorCode::io, path, "mapping into memory failed: " + reason(errno),
+                "raise the limit of address space (ulimit -v), or free memory");
   file.bytes_ = {static_cast<const std::byte*>(address), size};
   return file;
 }
@@ -82,7 +87,7 @@ Result<void> MappedFile::read(std::span<const std::byte> part, std::span<std::by
   for (std::size_t done = 0; done < out.size();) {
     const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(begin + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(ErrorCode::io, path_, "cannot be read: " + reason(errno));
+    if (got < 0) return fail(ErrorCode::io, path_, "cannot be read: " + reason(errno), kCheckDisk);
     if (got == 0) return check_unchanged();
     done += static_cast<std::size_t>(got);
   }
@@ -103,7 +108,7 @@ std::string MappedFile::identity() const {
 
 Result<void> MappedFile::check_unchanged() const {
   struct stat info{};
-  if (::fstat(descriptor_, &info) != 0) return fail(ErrorCode::io, path_, "reading the file status failed: " + reason(errno));
+  if (::fstat(descriptor_, &info) != 0) return fail(ErrorCode::io, path_, "reading the file status failed: " + reason(errno), kCheckDisk);
   if (static_cast<std::uint64_t>(info.st_size) != bytes_.size() || modified_ns(info) != modified_ns_) {
     return fail(ErrorCode::io, path_, fmt::format("was changed while in use ({} bytes at open, {} now)", bytes_.size(), info.st_size),
                 "restart the server; replace model files by renaming a new file over the old one");
@@ -116,10 +121,12 @@ Result<std::string> read_text_file(const std::string& path, std::uint64_t max_by
   if (!file) return std::unexpected(std::move(file.error()));
   const auto bytes = file->bytes();
   if (bytes.size() > max_bytes)
-    return fail(ErrorCode::too_large, path, fmt::format("has {} bytes, more than the limit of {}", bytes.size(), max_bytes));
+    return fail(ErrorCode::too_large, path, fmt::format("has {} bytes, more than the limit of {}", bytes.size(), max_bytes),
+                "use the file that belongs to the model");
   std::string text(bytes.size(), '\0');
   std::ifstream stream(path, std::ios::binary);
-  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size()))) return fail(ErrorCode::io, path, "cannot be read completely");
+  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size())))
+    return fail(ErrorCode::io, path, "cannot be read completely", kCheckDisk);
   return text;
 }
 

@@ -68,7 +68,9 @@ class HfTokenizer {
     for (const std::string_view affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       auto text = model.get_or<std::string>(affix, "");
       if (!text) return std::unexpected(std::move(text.error()));
-      if (!text->empty()) return fail(ErrorCode::unsupported, model.path(), fmt::format("{} {} is not supported", affix, in_quotes(*text)));
+      if (!text->empty())
+        return fail(ErrorCode::unsupported, model.path(), fmt::format("{} {} is not supported", affix, in_quotes(*text)),
+                    "use a model whose tokenizer has no affixes");
     }
     return {};
   }

@@ -53,7 +53,8 @@ Result<HubApi::Page> HubApi::get(const std::string& url, const std::string& repo
                       .take = [&](std::span<const std::byte> bytes) -> Result<void> {
                         if (page.body.size() + bytes.size() > kMaxListingBytes)
                           return fail(ErrorCode::corrupt, "MODEL",
-                                      fmt::format("{} sends more than {} bytes", host_in(url), kMaxListingBytes));
+                                      fmt::format("{} sends a list of more than {} bytes", host_in(url), kMaxListingBytes),
+                                      "check HF_ENDPOINT, or use a model with fewer files");
                         page.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
                         return {};
                       }};

@@ -70,7 +70,9 @@ std::string problem_of(int error) {
 Result<std::shared_ptr<const NetTls>> NetTls::create(const std::string& ca_file, const char* field) {
   auto tls = std::make_shared<NetTls>();
   tls->context_ = SSL_CTX_new(TLS_client_method());
-  if (tls->context_ == nullptr) return fail(ErrorCode::unsupported, field, "cannot create a TLS context: " + tls_problem());
+  if (tls->context_ == nullptr)
+    return fail(ErrorCode::unsupported, field, "cannot create a TLS context: " + tls_problem(),
+                "check the configuration of OpenSSL (openssl.cnf)");
   SSL_CTX_set_min_proto_version(tls->context_, TLS1_2_VERSION);
   SSL_CTX_set_verify(tls->context_, SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_mode(tls->context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);

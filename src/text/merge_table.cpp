@@ -40,7 +40,8 @@ Result<MergeTable> MergeTable::create(const TokenizerSpec& spec, const Vocabular
     const std::string& line = spec.merges[rank];
     const std::size_t space = line.find(' ', 1);
     if (space == std::string::npos || space + 1 >= line.size())
-      return fail(ErrorCode::corrupt, "tokenizer merges", "merge " + std::to_string(rank) + " (\"" + line + "\") does not have two parts");
+      return fail(ErrorCode::corrupt, "tokenizer merges", "merge " + std::to_string(rank) + " (\"" + line + "\") does not have two parts",
+                  "convert the model again");
     const auto parts = resolve(line, byte_level, vocabulary);
     // If two merges are equal, the first one is used.
     if (parts) table.merges_.try_emplace(key_of(parts->left, parts->right), Merge{static_cast<std::uint32_t>(rank), parts->merged});

@@ -112,7 +112,7 @@ Result<std::unique_ptr<const TextEncoder>> make_sentencepiece_encoder(const Toke
   auto merges = MergeTable::create(spec, vocabulary);
   if (!merges) return std::unexpected(merges.error());
   if (merges->size() == 0 && spec.scores.empty())
-    return fail(ErrorCode::corrupt, "tokenizer scores", "the vocabulary has neither scores nor merges");
+    return fail(ErrorCode::corrupt, "tokenizer scores", "the vocabulary has neither scores nor merges", "convert the model again");
   return std::make_unique<const SentencePieceEncoder>(spec, vocabulary, std::move(*merges));
 }
 

@@ -155,8 +155,10 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
   if (!spec.normalizer.empty() && spec.normalizer != "nfc")
     return fail(ErrorCode::unsupported, "tokenizer normalizer", "\"" + spec.normalizer + "\" is not supported",
                 "use a tokenizer with the normalizer nfc");
-  if (spec.add_bos && !spec.bos) return fail(ErrorCode::corrupt, "tokenizer bos id", "the file enables this token but does not define it");
-  if (spec.add_eos && !spec.eos) return fail(ErrorCode::corrupt, "tokenizer eos id", "the file enables this token but does not define it");
+  if (spec.add_bos && !spec.bos)
+    return fail(ErrorCode::corrupt, "tokenizer bos id", "the file enables this token but does not define it", "convert the model again");
+  if (spec.add_eos && !spec.eos)
+    return fail(ErrorCode::corrupt, "tokenizer eos id", "the file enables this token but does not define it", "convert the model again");
   Settings settings{
       .nfc = spec.normalizer == "nfc", .before = spec.before, .after = spec.after, .bos = spec.bos, .eos = spec.eos, .eog = spec.eog};
   if (settings.before.empty() && spec.add_bos) settings.before = {*spec.bos};

@@ -146,7 +146,8 @@ TEST(CheckSeams, RequiresAConnectorAndATransportTogether) {
   const Result<void> no_transfers = check_seams(both, config, {});
   ASSERT_FALSE(no_transfers);
   EXPECT_EQ(no_transfers.error().code, ErrorCode::unsupported);
-  EXPECT_EQ(no_transfers.error().to_string(), "transport: the worker was created without a transport");
+  EXPECT_EQ(no_transfers.error().to_string(),
+            "transport: the worker was created without a transport; create the worker with this transport, or leave the connector out");
 }
 
 TEST(CheckSeams, AConnectorMustSupportTheCacheOfTheModel) {

@@ -81,9 +81,11 @@ Result<RequestId> Inbox::submit(Submission submission) {
     return std::unexpected(std::move(free.error()));
   const bool is_background = submission.request.tags.is_background;
   if (is_background && num_waiting_ + n > limits_.max_num_waiting / 2)
-    return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already, and background requests may fill half of the queue", num_waiting_),
+    return fail(ErrorCode::overloaded, "",
+                fmt::format("{} requests are waiting already, and background requests may fill half of the queue", num_waiting_),
                 "try again later, or without service_tier");
-  if (Result<void> soon = check_ttft(submission.request.prompt.size(), is_background); !soon) return std::unexpected(std::move(soon.error()));
+  if (Result<void> soon = check_ttft(submission.request.prompt.size(), is_background); !soon)
+    return std::unexpected(std::move(soon.error()));
   Tenant& tenant = known == tenants_.end() ? tenants_[submission.request.tags.tenant] : known->second;
   const RequestId id = open(n, tenant);
   Open& first = open_.at(id);
@@ -203,7 +205,8 @@ void Inbox::finish(RequestId id, FinishReason reason) {
 }
 
 std::unexpected<Error> Inbox::refuse_closed() {
-  return fail(ErrorCode::shutting_down, "", "the engine is shutting down");
+  return fail(ErrorCode::shutting_down, "", "the engine is shutting down",
+              "send the request again after the restart, or to another server");
 }
 
 void Inbox::control(Control control) {

@@ -1,5 +1,6 @@
-// Parses a regular expression and writes it again, with all JSON spellings of each character and class. The functions are pure. Patterns
-// come from clients: groups are limited to `kMaxGroups` levels, and the text by the grammar's size.
+// Parses a regular expression and writes it again, with all JSON spellings of each character and class. A JSON spelling is the character
+// itself or one of its escapes (json_escapes.h). The functions are pure. Patterns come from clients: groups may be nested `kMaxGroups`
+// deep, and the size of the whole grammar is limited (kMaxRuleBytes in schema_compiler.cpp, kMaxGrammarBytes in llguidance.cpp).
 #include "runtime/grammar/json_patterns.h"
 
 #include <fmt/format.h>
@@ -44,7 +45,7 @@ class PatternReader {
   Result<std::optional<std::string>> read() {
     std::string all = alternatives(0, true);
     if (problem_.empty() && !beyond_ && !rest_.empty()) problem_ = "has an unmatched )";
-    if (!problem_.empty()) return fail(ErrorCode::invalid_argument, "pattern", problem_);
+    if (!problem_.empty()) return fail(ErrorCode::invalid_argument, "pattern", problem_, "fix the pattern");
     if (beyond_) return std::optional<std::string>();
     return std::optional(std::move(all));
   }

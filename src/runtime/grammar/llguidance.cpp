@@ -230,7 +230,8 @@ Result<std::shared_ptr<const GrammarCompiler>> GrammarCompiler::create(const Tok
   if (!tokenizer) return std::unexpected(std::move(tokenizer.error()));
   auto vocabulary = std::make_shared<const Vocabulary>(std::move(*tokenizer), vocab_size);
   if (vocabulary->handle() == nullptr)
-    return fail(ErrorCode::unsupported, "structured_output", "is not supported with this vocabulary: " + vocabulary->problem());
+    return fail(ErrorCode::unsupported, "structured_output", "is not supported with this vocabulary: " + vocabulary->problem(),
+                "use another model, or send no output format");
   return std::make_shared<const Compiler>(std::move(vocabulary));
 }
 

@@ -138,7 +138,8 @@ Result<std::string> SchemaCompiler::make() {
     start = delegate_to_library(root_, "#");
   }
   if (start && rules_.size() > kMaxRuleBytes) start = refused("#", "produces a grammar larger than 4 MiB");
-  if (!start) return fail(ErrorCode::invalid_argument, "structured_output", start.error().at + ": " + start.error().message);
+  if (!start)
+    return fail(ErrorCode::invalid_argument, "structured_output", start.error().at + ": " + start.error().message, "change the schema");
   return fmt::format("start: {}\n{}", *start, rules_);
 }
 

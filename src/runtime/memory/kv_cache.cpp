@@ -31,7 +31,8 @@ bool fits(const KvLayout& layout) {
 
 Result<KvCache> KvCache::create(KvLayout layout) {
   if (!fits(layout))
-    return fail(ErrorCode::invalid_argument, "num_blocks", fmt::format("{} blocks exceed the address space", layout.num_blocks));
+    return fail(ErrorCode::invalid_argument, "num_blocks", fmt::format("{} blocks exceed the address space", layout.num_blocks),
+                "use fewer blocks");
   const std::uint64_t bytes = layout.total_bytes();
   if (bytes == 0) return fail(ErrorCode::invalid_argument, "num_blocks", "the KV cache has a size of 0 bytes", "use at least one block");
   KvCache cache(std::move(layout));

@@ -95,7 +95,7 @@ Result<void> OpenCacheFolder::verify(const std::function<void(double)>& progress
                                                                std::byte[kReadsAtATime * header_.place_bytes]);
   if (memory == nullptr)
     return fail(ErrorCode::too_large, kFolder,
-                fmt::format("cannot allocate memory for {} blocks of {} bytes", kReadsAtATime, header_.place_bytes));
+                fmt::format("cannot allocate memory for {} blocks of {} bytes", kReadsAtATime, header_.place_bytes), "free memory");
   const auto buffer_of = [&](std::uint32_t tag, const CachedBlock& block) {
     return std::span(memory.get() + tag * header_.place_bytes, padded_to_page(block.bytes));
   };
@@ -129,7 +129,9 @@ Result<void> OpenCacheFolder::drop() {
   for (const char* const name : {"quire-table", "quire-blocks", "quire-lock"}) {
     std::error_code error;
     std::filesystem::remove(std::filesystem::path(path_) / name, error);
-    if (error) return fail(ErrorCode::io, kFolder, fmt::format("{}/{} cannot be removed: {}", path_, name, error.message()));
+    if (error)
+      return fail(ErrorCode::io, kFolder, fmt::format("{}/{} cannot be removed: {}", path_, name, error.message()),
+                  "use a folder that you own");
   }
   blocks_.clear();
   info_.num_blocks = info_.block_bytes = info_.disk_bytes = info_.num_damaged_entries = 0;

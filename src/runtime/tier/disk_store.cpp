@@ -32,7 +32,8 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(std::unique_ptr<TierFiles> fi
     return fail(ErrorCode::invalid_argument, "block_bytes",
                 fmt::format("is {}, but must be 1 to {}", options.block_bytes, kMaxTierBlockBytes), "choose a smaller block_size");
   if (options.depth == 0 || options.depth > kMaxDepth)
-    return fail(ErrorCode::invalid_argument, "depth", fmt::format("is {}, but must be 1 to {}", options.depth, kMaxDepth));
+    return fail(ErrorCode::invalid_argument, "depth", fmt::format("is {}, but must be 1 to {}", options.depth, kMaxDepth),
+                "choose a depth in this range");
   const TierShape shape{options.budget_bytes, padded_to_page(options.block_bytes), options.fingerprint};
   const Result<OpenedTier> tier = open_tier(*files, shape);
   if (!tier) return std::unexpected(tier.error());

@@ -34,9 +34,8 @@ Result<AdapterCall> parse_call(const std::string& body, bool has_path) {
   if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
   if (has_path && (call.name.empty() || call.path.empty()))
     return fail(ErrorCode::invalid_argument, call.name.empty() ? "lora_name" : "lora_path",
-                "Both 'lora_name' and 'lora_path' must be provided.");
-  if (call.name.empty())
-    return fail(ErrorCode::invalid_argument, "lora_name", "'lora_name' needs to be provided to unload a LoRA adapter.");
+                "Both 'lora_name' and 'lora_path' must be provided", "send both");
+  if (call.name.empty()) return fail(ErrorCode::invalid_argument, "lora_name", "is missing", "send the name of the LoRA adapter to unload");
   if (call.name.size() > kMaxNameBytes)
     return fail(ErrorCode::invalid_argument, "lora_name", fmt::format("has {} bytes", call.name.size()),
                 fmt::format("use at most {} bytes", kMaxNameBytes));

@@ -148,7 +148,9 @@ Result<void> check_arguments(const Tool& tool, const ServedModel& model) {
   const json::value* type = tool.parameters.is_object() ? tool.parameters.get_object().if_contains("type") : nullptr;
   const bool is_object = type == nullptr || *type == "object" ||
                          (type->is_array() && std::ranges::find(type->get_array(), json::value("object")) != type->get_array().end());
-  if (!is_object) return fail(ErrorCode::invalid_argument, "", "#: 'type' is " + describe(*type) + ", but arguments must be an object");
+  if (!is_object)
+    return fail(ErrorCode::invalid_argument, "", "#: 'type' is " + describe(*type) + ", but arguments must be an object",
+                "use the type 'object'");
   return model.check_schema(schema_of_arguments(tool), !tool.strict);
 }
 

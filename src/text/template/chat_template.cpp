@@ -15,21 +15,32 @@ namespace {
 
 constexpr const char* kField = "chat_template";
 
-std::unexpected<Error> to_error(jinja::Failure failure, std::string remedy) {
-  if (failure.line == 0) return fail(failure.code, "messages", std::move(failure.message));
-  return fail(failure.code, kField, fmt::format("line {}: {}", failure.line, failure.message), std::move(remedy));
+constexpr const char* kUseAnother = "use another template";
+constexpr const char* kChangeMessages = "change the messages, or use another template";
+constexpr const char* kSendLess = "send fewer or shorter messages, or use another template";
+
+std::unexpected<Error> parse_error(jinja::Failure failure) {
+  return fail(failure.code, kField, fmt::format("line {}: {}", failure.line, failure.message), kUseAnother);
+}
+
+// An error without a line is about the conversation: the template called raise_exception, or the messages are nested too deeply.
+std::unexpected<Error> render_error(jinja::Failure failure) {
+  const char* const remedy = failure.code == ErrorCode::too_large ? kSendLess : kChangeMessages;
+  if (failure.line == 0) return fail(failure.code, "messages", std::move(failure.message), remedy);
+  return fail(failure.code, kField, fmt::format("line {}: {}", failure.line, failure.message), remedy);
 }
 
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   if (source.size() > kMaxSourceBytes)
-    return fail(ErrorCode::too_large, kField, fmt::format("has {} bytes, more than the maximum of {}", source.size(), kMaxSourceBytes));
-  if (!is_valid_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "is not valid UTF-8");
+    return fail(ErrorCode::too_large, kField, fmt::format("has {} bytes, more than the maximum of {}", source.size(), kMaxSourceBytes),
+                kUseAnother);
+  if (!is_valid_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "is not valid UTF-8", "save the template as UTF-8");
   try {
     return ChatTemplate(std::make_shared<const jinja::Program>(jinja::parse_program(source)));
   } catch (jinja::Failure& failure) {
-    return to_error(std::move(failure), "use another template");
+    return parse_error(std::move(failure));
   }
 }
 
@@ -37,7 +48,7 @@ Result<std::string> ChatTemplate::render(const boost::json::value& context, cons
   try {
     return jinja::Evaluator(*program_, options, context).run();
   } catch (jinja::Failure& failure) {
-    return to_error(std::move(failure), {});
+    return render_error(std::move(failure));
   }
 }
 

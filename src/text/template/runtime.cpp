@@ -27,7 +27,8 @@ void Runtime::charge_text(std::uint64_t bytes) {
 void Runtime::allocate(std::uint64_t bytes) {
   allocated_bytes_ += bytes;
   if (allocated_bytes_ > options_.limits.max_allocated_bytes)
-    stop(ErrorCode::too_large, line_, fmt::format("rendering produces more than {} bytes", options_.limits.max_allocated_bytes));
+    stop(ErrorCode::too_large, line_,
+         fmt::format("rendering uses more than {} bytes for intermediate values", options_.limits.max_allocated_bytes));
 }
 
 void Runtime::charge_key(const Value& key) {

@@ -233,7 +233,8 @@ TEST(DiskStoreErrorsTest, RefusesInvalidOptionsAndBudgets) {
             "block_bytes: is 0, but must be 1 to 1073741824; choose a smaller block_size");
   EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 1 << 20}),
             "kv_disk_budget: 1048576 bytes are too small for one block of 1048576 bytes; use at least 1097728 bytes");
-  EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 4096, .depth = 0}), "depth: is 0, but must be 1 to 256");
+  EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 4096, .depth = 0}),
+            "depth: is 0, but must be 1 to 256; choose a depth in this range");
   EXPECT_EQ(error({.budget_bytes = 1097728, .block_bytes = 1 << 20}), "");
 }
 

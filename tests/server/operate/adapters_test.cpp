@@ -162,7 +162,7 @@ TEST_F(AdaptersHttpTest, RefusesIncompleteCallsAndTheModelsName) {
   for (const char* body : {R"({"lora_name":"sql"})", R"({"lora_path":"/a"})", "{}", R"({"lora_name":"","lora_path":"/a"})"}) {
     const auto refused = post(kLoad, body);
     EXPECT_EQ(refused.status, 400U) << body;
-    EXPECT_NE(message(refused).find("Both 'lora_name' and 'lora_path' must be provided."), std::string::npos) << message(refused);
+    EXPECT_NE(message(refused).find("Both 'lora_name' and 'lora_path' must be provided; send both"), std::string::npos) << message(refused);
   }
   EXPECT_EQ(post(kUnload, "{}").status, 400U);
   EXPECT_EQ(post(kLoad, "[]").status, 400U);
@@ -210,9 +210,9 @@ TEST_F(AdaptersHttpTest, RefuseWrongAdapterCalls) {
   start({.served_model_aliases = {"alias"}, .allow_runtime_lora_updating = true});
   const auto load = [&](const std::string& body) { return post("/v1/load_lora_adapter", body).error_message(); };
   const auto unload = [&](const std::string& body) { return post("/v1/unload_lora_adapter", body).error_message(); };
-  EXPECT_EQ(load(R"({"lora_path":"p"})"), "lora_name: Both 'lora_name' and 'lora_path' must be provided.");
-  EXPECT_EQ(load(R"({"lora_name":"a"})"), "lora_path: Both 'lora_name' and 'lora_path' must be provided.");
-  EXPECT_EQ(unload("{}"), "lora_name: 'lora_name' needs to be provided to unload a LoRA adapter.");
+  EXPECT_EQ(load(R"({"lora_path":"p"})"), "lora_name: Both 'lora_name' and 'lora_path' must be provided; send both");
+  EXPECT_EQ(load(R"({"lora_name":"a"})"), "lora_path: Both 'lora_name' and 'lora_path' must be provided; send both");
+  EXPECT_EQ(unload("{}"), "lora_name: is missing; send the name of the LoRA adapter to unload");
   EXPECT_EQ(unload(R"({"lora_name":")" + std::string(257, 'x') + "\"}"), "lora_name: has 257 bytes; use at most 256 bytes");
   EXPECT_EQ(post("/v1/unload_lora_adapter", R"({"lora_name":")" + std::string(256, 'x') + "\"}").status, 404U);
   EXPECT_EQ(load(R"({"lora_name":"alias","lora_path":"p"})"),

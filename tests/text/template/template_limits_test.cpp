@@ -187,7 +187,8 @@ TEST(TemplateLimits, ErrorsNameTheLimit) {
   EXPECT_EQ(template_error("\n{% for x in range(99) %}{% endfor %}", "{}", options).message, "line 2: rendering takes more than 100 steps");
   options = {};
   options.limits.max_allocated_bytes = 1000;
-  EXPECT_EQ(template_error("\n{{ 'a' * 1001 }}", "{}", options).message, "line 2: rendering produces more than 1000 bytes");
+  EXPECT_EQ(template_error("\n{{ 'a' * 1001 }}", "{}", options).message,
+            "line 2: rendering uses more than 1000 bytes for intermediate values");
   options = {};
   options.limits.max_depth = 3;
   EXPECT_EQ(template_error("a\n{{ - - -a }}", "{}", options).message, "line 2: rendering recurses too deeply");

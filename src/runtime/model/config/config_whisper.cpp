@@ -28,12 +28,11 @@ std::optional<Error> check_encoder(const ModelConfig& config) {
                                                                           {"num_mel_bins", shape.num_features, kMaxFeatures},
                                                                           {"max_source_positions", shape.num_positions, kMaxPositions}};
   for (const auto& [name, value, limit] : ranges)
-    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
+    if (value == 0 || value > limit) return wrong_value(name, fmt::format("{} is out of range (1 to {})", value, limit));
   for (const ModelConfig& part : {config, config.encoder_config()}) {
     if (auto error = part.check()) return error;
     if (part.num_heads * part.head_dim != part.hidden_size)
-      return Error{
-          ErrorCode::corrupt, "d_model", fmt::format("{} heads cannot divide {} values evenly", part.num_heads, part.hidden_size), {}};
+      return wrong_value("d_model", fmt::format("{} heads cannot divide {} values evenly", part.num_heads, part.hidden_size));
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numbers>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "runtime/kernel/attention.h"
@@ -70,25 +71,18 @@ bool positive(double value) {
 }
 
 std::optional<Error> check_longrope(const ModelConfig& c) {
-  if (!positive(c.rope_original_context)) {
-    return Error{ErrorCode::corrupt,
-                 "original_max_position_embeddings",
-                 fmt::format("{} is not a valid context length", c.rope_original_context),
-                 {}};
-  }
+  if (!positive(c.rope_original_context))
+    return wrong_value("original_max_position_embeddings", fmt::format("is {}, but must be above 0", c.rope_original_context));
   if (!positive(c.rope_attention_factor))
-    return Error{ErrorCode::corrupt, "rope_scaling.attention_factor", fmt::format("{} is not a valid factor", c.rope_attention_factor), {}};
+    return wrong_value("rope_scaling.attention_factor", fmt::format("is {}, but must be above 0", c.rope_attention_factor));
   if (c.rope_short_factors.empty() && c.rope_long_factors.empty()) return std::nullopt;
   for (const auto& [name, factors] : {std::pair("short_factor", &c.rope_short_factors), {"long_factor", &c.rope_long_factors}}) {
     if (factors->size() != c.rotary_dim / 2) {
-      return Error{ErrorCode::corrupt,
-                   fmt::format("rope_scaling.{}", name),
-                   fmt::format("has {} factors, but the model has {} pairs of rotary dimensions", factors->size(), c.rotary_dim / 2),
-                   {}};
+      return wrong_value(fmt::format("rope_scaling.{}", name),
+                         fmt::format("has {} factors, but the model has {} pairs of rotary dimensions", factors->size(), c.rotary_dim / 2));
     }
     for (const float factor : *factors)
-      if (!positive(factor))
-        return Error{ErrorCode::corrupt, fmt::format("rope_scaling.{}", name), fmt::format("{} is not a valid factor", factor), {}};
+      if (!positive(factor)) return wrong_value(fmt::format("rope_scaling.{}", name), fmt::format("is {}, but must be above 0", factor));
   }
   return std::nullopt;
 }
@@ -97,14 +91,10 @@ std::optional<Error> check_yarn(const ModelConfig& c) {
   for (const auto& [name, value] : {std::pair("original_max_position_embeddings", c.rope_original_context),
                                     {"beta_slow", c.rope_beta_slow},
                                     {"attention_factor", static_cast<double>(c.rope_attention_factor)}})
-    if (!positive(value))
-      return Error{ErrorCode::corrupt, fmt::format("rope_scaling.{}", name), fmt::format("{} is not positive", value), {}};
+    if (!positive(value)) return wrong_value(fmt::format("rope_scaling.{}", name), fmt::format("is {}, but must be above 0", value));
   if (!(c.rope_beta_fast >= c.rope_beta_slow) || !std::isfinite(c.rope_beta_fast) || c.rope_theta <= 1.0) {
-    return Error{
-        ErrorCode::corrupt,
-        "rope_scaling",
-        fmt::format("beta_fast {}, beta_slow {} and rope_theta {} are inconsistent", c.rope_beta_fast, c.rope_beta_slow, c.rope_theta),
-        {}};
+    return wrong_value("rope_scaling", fmt::format("beta_fast {}, beta_slow {} and rope_theta {} are inconsistent", c.rope_beta_fast,
+                                                   c.rope_beta_slow, c.rope_theta));
   }
   return std::nullopt;
 }
@@ -115,12 +105,12 @@ std::optional<Error> check_scales(const ModelConfig& c) {
                                     {"residual_scale", c.residual_scale},
                                     {"attention_output_scale", c.attention_output_scale},
                                     {"logit_scale", c.logit_divisor}}) {
-    if (!positive(value)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not positive", value), {}};
+    if (!positive(value)) return wrong_value(name, fmt::format("is {}, but must be above 0", value));
   }
   if (c.activation == GateActivation::swiglu_limited && !positive(c.swiglu_limit))
-    return Error{ErrorCode::corrupt, "swiglu_limit", fmt::format("{} is not positive", c.swiglu_limit), {}};
+    return wrong_value("swiglu_limit", fmt::format("is {}, but must be above 0", c.swiglu_limit));
   for (const auto& [name, cap] : {std::pair("attn_logit_softcapping", c.attention_soft_cap), {"final_logit_softcapping", c.logit_soft_cap}})
-    if (cap != 0.0F && !positive(cap)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not a valid cap", cap), {}};
+    if (cap != 0.0F && !positive(cap)) return wrong_value(name, fmt::format("{} is not a valid cap (0: no cap; otherwise above 0)", cap));
   return std::nullopt;
 }
 
@@ -129,31 +119,25 @@ std::optional<Error> check_sections(const ModelConfig& c) {
   std::uint64_t pairs = 0;
   for (const std::uint32_t section : c.rope_sections) pairs += section;
   if (pairs == c.rotary_dim / 2) return std::nullopt;
-  return Error{ErrorCode::corrupt, "rope_scaling.mrope_section",
-               fmt::format("has sections for {} pairs of dimensions, but the model has {}", pairs, c.rotary_dim / 2),
-               "use the config that belongs to the weights"};
+  return wrong_value("rope_scaling.mrope_section",
+                     fmt::format("has sections for {} pairs of dimensions, but the model has {}", pairs, c.rotary_dim / 2));
 }
 
 std::optional<Error> check_rope(const ModelConfig& c) {
   if (c.window_rope_theta != 0.0 && !positive(c.window_rope_theta))
-    return Error{ErrorCode::corrupt, "rope_local_base_freq", fmt::format("{} is not a valid RoPE base", c.window_rope_theta), {}};
-  if (!positive(c.rope_theta)) return Error{ErrorCode::corrupt, "rope_theta", fmt::format("{} is not a valid RoPE base", c.rope_theta), {}};
-  if (c.rotary_dim == 0 || c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim) {
-    return Error{
-        ErrorCode::corrupt, "rope.dimension_count", fmt::format("RoPE cannot apply to {} of {} dimensions", c.rotary_dim, c.head_dim), {}};
-  }
+    return wrong_value("rope_local_base_freq", fmt::format("is {}, but must be above 0", c.window_rope_theta));
+  if (!positive(c.rope_theta)) return wrong_value("rope_theta", fmt::format("is {}, but must be above 0", c.rope_theta));
+  if (c.rotary_dim == 0 || c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim)
+    return wrong_value("rope.dimension_count", fmt::format("RoPE cannot apply to {} of {} dimensions", c.rotary_dim, c.head_dim));
   if (auto error = check_sections(c)) return error;
-  if (!positive(c.rope_factor))
-    return Error{ErrorCode::corrupt, "rope_scaling.factor", fmt::format("{} is not a valid factor", c.rope_factor), {}};
+  if (!positive(c.rope_factor)) return wrong_value("rope_scaling.factor", fmt::format("is {}, but must be above 0", c.rope_factor));
   if (c.rope_scaling == RopeScaling::longrope) return check_longrope(c);
   if (c.rope_scaling == RopeScaling::yarn) return check_yarn(c);
   if (c.rope_scaling != RopeScaling::llama3) return std::nullopt;
   if (!positive(c.rope_original_context) || !positive(c.rope_low_freq_factor) || !(c.rope_high_freq_factor > c.rope_low_freq_factor)) {
-    return Error{ErrorCode::corrupt,
-                 "rope_scaling",
-                 fmt::format("low_freq_factor {}, high_freq_factor {} and original_max_position_embeddings {} are inconsistent",
-                             c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_context),
-                 {}};
+    return wrong_value("rope_scaling",
+                       fmt::format("low_freq_factor {}, high_freq_factor {} and original_max_position_embeddings {} are inconsistent",
+                                   c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_context));
   }
   return std::nullopt;
 }
@@ -166,8 +150,7 @@ std::optional<Error> check_latents(const ModelConfig& c) {
                                                                                          {"qk_nope_head_dim", c.latent.key_dim, 1, kMaxDim},
                                                                                          {"v_head_dim", c.latent.value_dim, 1, kMaxDim}};
   for (const auto& [name, value, least, most] : ranges)
-    if (value < least || value > most)
-      return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range ({} to {})", value, least, most), {}};
+    if (value < least || value > most) return wrong_value(name, fmt::format("{} is out of range ({} to {})", value, least, most));
   if (c.qkv_bias || c.output_bias || !c.sliding_windows.empty())
     return Error{ErrorCode::unsupported, "attention_bias", "biases and sliding windows in latent attention are not implemented",
                  "use a model without them"};
@@ -177,15 +160,15 @@ std::optional<Error> check_latents(const ModelConfig& c) {
 std::optional<Error> check_expert_groups(const ModelConfig& c) {
   if (c.num_expert_groups == 0) return std::nullopt;
   const std::uint32_t groups = c.num_expert_groups;
-  if (groups > kMaxExpertGroups || groups > c.num_experts || c.num_experts % groups != 0)
-    return Error{ErrorCode::corrupt, "n_group", fmt::format("{} experts cannot be divided into {} groups", c.num_experts, groups), {}};
+  if (groups > kMaxExpertGroups)
+    return Error{ErrorCode::unsupported, "n_group", fmt::format("is {}, more than the maximum of {}", groups, kMaxExpertGroups),
+                 "use a model with fewer groups of experts"};
+  if (groups > c.num_experts || c.num_experts % groups != 0)
+    return wrong_value("n_group", fmt::format("{} experts cannot be divided into {} groups", c.num_experts, groups));
   if (c.groups_per_token == 0 || c.groups_per_token > groups ||
       c.experts_per_token > std::uint64_t{c.groups_per_token} * (c.num_experts / groups))
-    return Error{ErrorCode::corrupt,
-                 "topk_group",
-                 fmt::format("{} of {} groups do not contain enough experts for the {} experts of a token", c.groups_per_token, groups,
-                             c.experts_per_token),
-                 {}};
+    return wrong_value("topk_group", fmt::format("{} of {} groups do not contain enough experts for the {} experts of a token",
+                                                 c.groups_per_token, groups, c.experts_per_token));
   return std::nullopt;
 }
 
@@ -197,15 +180,10 @@ std::optional<Error> check_experts(const ModelConfig& c) {
       {"num_experts_per_tok", c.experts_per_token, std::min(c.num_experts, kMaxPerToken)},
       {"moe_intermediate_size", c.expert_size, kMaxSize}};
   for (const auto& [name, value, limit] : ranges)
-    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
-  if (c.shared_expert_size > kMaxSize) {
-    return Error{ErrorCode::corrupt,
-                 "shared_expert_intermediate_size",
-                 fmt::format("{} is out of range (0 to {})", c.shared_expert_size, kMaxSize),
-                 {}};
-  }
-  if (!positive(c.expert_scale))
-    return Error{ErrorCode::corrupt, "routed_scaling_factor", fmt::format("{} is not positive", c.expert_scale), {}};
+    if (value == 0 || value > limit) return wrong_value(name, fmt::format("{} is out of range (1 to {})", value, limit));
+  if (c.shared_expert_size > kMaxSize)
+    return wrong_value("shared_expert_intermediate_size", fmt::format("{} is out of range (0 to {})", c.shared_expert_size, kMaxSize));
+  if (!positive(c.expert_scale)) return wrong_value("routed_scaling_factor", fmt::format("is {}, but must be above 0", c.expert_scale));
   return check_expert_groups(c);
 }
 
@@ -221,9 +199,9 @@ std::optional<Error> check_scan(const StateShape& state) {
       {groups, state.groups, state.heads},
       {is_delta ? "linear_key_head_dim" : "mamba_d_state", state.size, kMaxSize}};
   for (const auto& [name, value, limit] : ranges)
-    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
+    if (value == 0 || value > limit) return wrong_value(name, fmt::format("{} is out of range (1 to {})", value, limit));
   if (state.heads % state.groups != 0)
-    return Error{ErrorCode::corrupt, groups, fmt::format("{} heads cannot be divided into {} groups", state.heads, state.groups), {}};
+    return wrong_value(groups, fmt::format("{} heads cannot be divided into {} groups", state.heads, state.groups));
   if (state.head_dim % kScanLanes != 0) {
     return Error{ErrorCode::unsupported, head_dim, fmt::format("{} is not a multiple of {}", state.head_dim, kScanLanes),
                  "use a model with another head size"};
@@ -233,13 +211,10 @@ std::optional<Error> check_scan(const StateShape& state) {
                  "use a model with another head size"};
   }
   if (state.norm_groups == 0 || state.heads * state.head_dim % state.norm_groups != 0)
-    return Error{ErrorCode::corrupt,
-                 "mamba_n_groups",
-                 fmt::format("{} norm groups cannot divide the values of a state evenly", state.norm_groups),
-                 {}};
+    return wrong_value("mamba_n_groups", fmt::format("{} norm groups cannot divide the values of a state evenly", state.norm_groups));
   for (const float scale : {state.input_scale, state.output_scale, state.part_scales[0], state.part_scales[1], state.part_scales[2],
                             state.part_scales[3], state.part_scales[4]})
-    if (!std::isfinite(scale)) return Error{ErrorCode::corrupt, "ssm_multipliers", fmt::format("{} is not a valid factor", scale), {}};
+    if (!std::isfinite(scale)) return wrong_value("ssm_multipliers", fmt::format("is {}, but must be a finite number", scale));
   return std::nullopt;
 }
 
@@ -258,6 +233,11 @@ std::optional<Error> check_states(const ModelConfig& c) {
 }
 
 }  // namespace
+
+Error wrong_value(std::string name, std::string problem) {
+  return {ErrorCode::corrupt, std::move(name), std::move(problem),
+          "use the config that belongs to the weights, or download the model again"};
+}
 
 std::uint32_t LayerShape::state_input_size() const {
   if (state.kind == StateKind::short_conv) return 3 * hidden_size;
@@ -330,16 +310,15 @@ std::optional<Error> ModelConfig::check() const {
                                                                           {"context_length", context_length, 1U << 30},
                                                                           {"head_dim", head_dim, 1U << 16}};
   for (const auto& [name, value, limit] : ranges)
-    if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
+    if (value == 0 || value > limit) return wrong_value(name, fmt::format("{} is out of range (1 to {})", value, limit));
   if (num_heads % num_kv_heads != 0)
-    return Error{
-        ErrorCode::corrupt, "num_kv_heads", fmt::format("{} heads are not a multiple of {} KV heads", num_heads, num_kv_heads), {}};
+    return wrong_value("num_kv_heads", fmt::format("{} heads are not a multiple of {} KV heads", num_heads, num_kv_heads));
   if (head_dim % 16 != 0 || head_dim > kMaxHeadDim) {
     return Error{ErrorCode::unsupported, "head_dim", fmt::format("{} is not a multiple of 16 from 16 to {}", head_dim, kMaxHeadDim),
                  "use a model with another head size"};
   }
   if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F))
-    return Error{ErrorCode::corrupt, "norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon), {}};
+    return wrong_value("norm_epsilon", fmt::format("{} is out of range (0 to 1)", norm_epsilon));
   if (auto error = check_scales(*this)) return error;
   if (auto error = check_latents(*this)) return error;
   if (auto error = check_experts(*this)) return error;

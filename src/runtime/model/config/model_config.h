@@ -21,6 +21,9 @@ namespace quire {
 
 inline constexpr std::uint32_t kMaxExpertGroups = 64;
 
+// Returns the error for a key of a config whose value is impossible. The remedy is to use the right config.
+[[nodiscard]] Error wrong_value(std::string name, std::string problem);
+
 enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope, yarn };
 
 // Activation in the feed-forward part. relu2 and gelu have no gate and only one product (`up` in the file, `gate` in the weights). relu2 is

@@ -53,12 +53,19 @@ WeightDigest digest_of(const Header& header) {
   return digest_of(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, digest)));
 }
 
+constexpr const char* kPackedAgain = "the weights are packed again";
+
 std::string reason() {
   return std::generic_category().message(errno);
 }
 
+// The error of a file that is being written.
+std::unexpected<Error> io_error(const std::string& path, const char* problem) {
+  return fail(ErrorCode::io, path, problem + reason(), "use a writable folder for --weights-cache, on a disk with free space");
+}
+
 std::unexpected<Error> damaged(const std::string& path, const std::string& what) {
-  return fail(ErrorCode::corrupt, path, what, "the weights are packed again");
+  return fail(ErrorCode::corrupt, path, what, kPackedAgain);
 }
 
 std::unexpected<Error> damaged_matrix(const std::string& path, std::uint32_t number) {
@@ -75,7 +82,7 @@ Result<void> OwnedFile::read(std::span<std::byte> out, std::uint64_t offset) con
   for (std::size_t done = 0; done < out.size();) {
     const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(ErrorCode::io, path_, "cannot be read: " + reason());
+    if (got < 0) return fail(ErrorCode::io, path_, "cannot be read: " + reason(), kPackedAgain);
     if (got == 0) return damaged(path_, "is truncated");
     done += static_cast<std::size_t>(got);
   }
@@ -86,7 +93,7 @@ Result<void> OwnedFile::write(std::span<const std::byte> bytes, std::uint64_t of
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t put = ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return fail(ErrorCode::io, path_, "cannot be written: " + reason());
+    if (put < 0) return io_error(path_, "cannot be written: ");
     done += static_cast<std::size_t>(put);
   }
   return {};
@@ -94,10 +101,11 @@ Result<void> OwnedFile::write(std::span<const std::byte> bytes, std::uint64_t of
 
 Result<PackedFile> PackedFile::open(const std::string& path, const Sha256Digest& key) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, path, "cannot be opened: " + reason());
+  if (descriptor < 0)
+    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, path, "cannot be opened: " + reason(), kPackedAgain);
   const auto file = std::make_shared<const OwnedFile>(descriptor, path);
   struct stat info{};
-  if (::fstat(descriptor, &info) != 0) return fail(ErrorCode::io, path, "cannot be examined: " + reason());
+  if (::fstat(descriptor, &info) != 0) return fail(ErrorCode::io, path, "cannot be examined: " + reason(), kPackedAgain);
   if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid()) return damaged(path, "is not a regular file owned by this user");
   // The lock marks the file as in use (packed_folder.cpp).
   ::flock(descriptor, LOCK_SH | LOCK_NB);
@@ -180,10 +188,10 @@ Result<std::unique_ptr<PackedFileWriter>> PackedFileWriter::create(const std::st
   // The name is unique among all processes, including those in other containers.
   std::string beside = path + ".XXXXXX.tmp";
   const int descriptor = ::mkostemps(beside.data(), 4, O_CLOEXEC);
-  if (descriptor < 0) return fail(ErrorCode::io, beside, "cannot be created: " + reason());
+  if (descriptor < 0) return io_error(beside, "cannot be created: ");
   const auto file = std::make_shared<const OwnedFile>(descriptor, beside);
   // The lock marks the file as being written (packed_folder.cpp).
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return fail(ErrorCode::io, beside, "cannot be locked: " + reason());
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return io_error(beside, "cannot be locked: ");
   return std::unique_ptr<PackedFileWriter>(new PackedFileWriter(file, path, key, num_matrices, max_bytes));
 }
 
@@ -232,10 +240,10 @@ Result<PackedFile> PackedFileWriter::finish() {
   if (auto written = chunks_->write(table, *offset); !written) return std::unexpected(std::move(written.error()));
   if (auto written = chunks_->finish(); !written) return std::unexpected(std::move(written.error()));
   // The header is written after this sync, so a file with a header is complete.
-  if (::fdatasync(file_->descriptor()) != 0) return fail(ErrorCode::io, file_->path(), "cannot be written: " + reason());
+  if (::fdatasync(file_->descriptor()) != 0) return io_error(file_->path(), "cannot be written: ");
   if (auto written = file_->write(std::as_bytes(std::span(&header, 1)), 0); !written) return std::unexpected(std::move(written.error()));
   // The file becomes read-only, because a process that maps it would serve changed bytes.
-  if (::fchmod(file_->descriptor(), 0400) != 0) return fail(ErrorCode::io, file_->path(), "cannot be protected: " + reason());
+  if (::fchmod(file_->descriptor(), 0400) != 0) return io_error(file_->path(), "cannot be protected: ");
   return publish();
 }
 
@@ -245,7 +253,7 @@ Result<PackedFile> PackedFileWriter::publish() {
     // If two processes write the same file, both use the file that is finished first.
     if (errno == EEXIST)
       if (auto others = PackedFile::open(path_, key_)) return others;
-    if (::rename(from, path_.c_str()) != 0) return fail(ErrorCode::io, path_, "cannot be created: " + reason());
+    if (::rename(from, path_.c_str()) != 0) return io_error(path_, "cannot be created: ");
   }
   is_finished_ = true;
   ::flock(file_->descriptor(), LOCK_UN);

@@ -54,7 +54,10 @@ Resident resident_of(std::span<const std::uint8_t> map) {
 }  // namespace
 
 Result<std::shared_ptr<const PackedMap>> PackedMap::make(std::shared_ptr<const OwnedFile> file, std::uint64_t size) {
-  const auto failed = [&] { return fail(ErrorCode::io, file->path(), "cannot be mapped: " + std::generic_category().message(errno)); };
+  const auto failed = [&] {
+    return fail(ErrorCode::io, file->path(), "cannot be mapped: " + std::generic_category().message(errno),
+                "raise the limit of address space (ulimit -v); until then each server has its own copy of the weights");
+  };
   // Reserves more address space than needed, so that the mapping can begin at a multiple of the huge page size.
   const std::size_t taken = size + kHugePageBytes;
   void* const reserved = ::mmap(nullptr, taken, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -213,7 +213,8 @@ class Packing {
 
   // Takes a matrix from the cached file, as a view of the map or as a copy.
   Result<void> take(const NumberedTask& one) {
-    if (!result_.file) return fail(ErrorCode::not_found, "weights_cache", "does not contain a file for this model", {});
+    if (!result_.file)
+      return fail(ErrorCode::not_found, "weights_cache", "does not contain a file for this model", "the weights are packed again");
     return is_mapped_ ? result_.file->view(one.number, *one.task->matrix) : result_.file->read(one.number, *one.task->matrix);
   }
 
@@ -295,11 +296,11 @@ Result<PackedWeights> pack_weights(const ModelFile& file, const std::vector<Pack
 
 Result<void> repack(const ModelFile& file, const std::vector<PackTask>& tasks, const Sha256Digest& key, std::uint32_t number,
                     PackedMatrix& matrix) {
-  if (key_of(file, tasks) != key) return fail(ErrorCode::io, "model", "has changed since it was loaded");
+  if (key_of(file, tasks) != key) return fail(ErrorCode::io, "model", "has changed since it was loaded", "restart the server");
   for (const NumberedTask& one : in_order(tasks))
     if (one.task->matrix != nullptr && one.number == number)
       return pack_matrix(file, one.task->source, one.task->selection, one.task->may_reorder, matrix, one.task->quantise);
-  return fail(ErrorCode::io, "model", "does not contain this matrix");
+  return fail(ErrorCode::io, "model", "does not contain this matrix", "restart the server");
 }
 
 }  // namespace quire

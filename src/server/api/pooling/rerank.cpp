@@ -85,7 +85,8 @@ std::string pair_prompt(std::string_view form, std::string_view query, std::stri
 Result<TokenId> label_token(const std::string& word, const ServedModel& model) {
   const auto tokens = model.encode(word, {.add_special = false, .parse_special = true}, "model");
   if (tokens && tokens->size() == 1) return tokens->front();
-  return fail(ErrorCode::unsupported, "model", fmt::format("scores pairs with '{}', which is not a token of its vocabulary", word));
+  return fail(ErrorCode::unsupported, "model", fmt::format("scores pairs with '{}', which is not a token of its vocabulary", word),
+              "use another reranking model");
 }
 
 double cosine_of(std::span<const float> a, std::span<const float> b) {

@@ -87,7 +87,7 @@ TEST_F(PoolingBodies, CrossEncoderAsksForYesOrNo) {
   engine_.set_pooling(cross_encoder("yes", "{query}"));
   load();
   EXPECT_EQ(error(prepare_score, R"({"text_1": "q", "text_2": "d"})"),
-            "model: scores pairs with 'yes', which is not a token of its vocabulary");
+            "model: scores pairs with 'yes', which is not a token of its vocabulary; use another reranking model");
 }
 
 }  // namespace
