@@ -384,10 +384,10 @@ def check_markdown(browser, play):
 
 
 def check_inputs(browser, url_of):
-    """Images, audio, several models, a model of text only."""
+    """Checks the inputs of the chat page: images, audio, the choice of a model, and a text-only model."""
     play = url_of([model("tiny"), model("tuned")])
     opened(browser, play.url)
-    must(browser.evaluate("document.getElementById('attach').hidden"), "a model of text must not offer attachments")
+    must(browser.evaluate("document.getElementById('attach').hidden"), "a text-only model must not offer attachments")
     browser.evaluate("document.getElementById('model').value = 'tuned'; document.getElementById('model').dispatchEvent(new Event('change'))")
     ask(browser, "look")
     ended(browser)

@@ -44,8 +44,8 @@ struct RequestOutput {
   std::optional<Error> refusal{};
   std::uint32_t num_cached_tokens = 0;  // prompt tokens found in the prefix cache at first admission
   double waited_s = 0.0;                // seconds from submit() to first admission
-  // Log probabilities of each prompt token but the first, if requested. Sent with the first token. Requests with one prompt
-  // (EngineRequest::n) share the vector.
+  // Log probabilities of each prompt token but the first, if requested. Sent with the first token. The n requests of
+  // one EngineRequest share the vector.
   std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs{};
   // The experts of each computed token, if requested, as [token][layer][expert]. Each of the `num_layers` layers has
   // ModelInfo::experts_per_token entries, the most probable expert first; they are zeros in a layer without experts. `prompt_experts` comes

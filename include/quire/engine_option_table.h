@@ -78,7 +78,7 @@ inline constexpr auto kKvSwapOptions = std::to_array<Option<KvSwapOptions>>({
 inline constexpr auto kNgramOptions = std::to_array<Option<NgramOptions>>({
     {member<&NgramOptions::num_speculative_tokens>, {.flag = "--num-speculative-tokens", .group = OptionGroup::speculation,
      .range = OptionRange{0, 64},
-     .help = "Number of draft tokens per step. Without a draft model, quire proposes the tokens that followed the same tokens earlier in "
+     .help = "Maximum number of draft tokens of a request per step. Without a draft model, quire proposes the tokens that followed the same tokens earlier in "
              "the request (n-gram). The output stays bit-identical (default 0: off, or 4 with --speculative-model)"}},
     {member<&NgramOptions::prompt_lookup_min>, {.flag = "--prompt-lookup-min", .group = OptionGroup::speculation,
      .help = "Minimum number of consecutive tokens that must match for prompt lookup"}},
@@ -88,7 +88,7 @@ inline constexpr auto kNgramOptions = std::to_array<Option<NgramOptions>>({
 
 inline constexpr auto kAdapterOptions = std::to_array<Option<AdapterOptions>>({
     {member<&AdapterOptions::max_loras>, {.flag = "--max-loras", .group = OptionGroup::lora, .range = OptionRange{0, 1024},
-     .help = "Maximum number of different adapters in one step; requests for other adapters wait for the next step"}},
+     .help = "Maximum number of different adapters in one step; requests for other adapters wait until running requests have ended"}},
     {member<&AdapterOptions::max_lora_rank>, {.flag = "--max-lora-rank", .group = OptionGroup::lora,
      .help = "Maximum rank of adapters: 1, 8, 16, 32, 64, 128, 256, 320 or 512"}},
     {member<&AdapterOptions::max_cpu_loras>, {.flag = "--max-cpu-loras", .group = OptionGroup::lora, .range = OptionRange{0, kMaxCpuLoras},

@@ -84,8 +84,8 @@ struct OffloadConnectorOptions {
   // Limit of cache blocks that are being stored or wait for their store, because a slow tier would keep blocks of ended requests from other
   // requests. Further blocks are stored when there is room again, if their request still runs. 0: no limit.
   std::uint32_t max_storing_blocks = 0;
-  // Reduces stores while nearly all blocks leave the tier without a hit: then only one in sixteen new requests is stored, and each request
-  // that had a hit.
+  // Reduces stores while nearly all blocks are evicted without a hit: a request is then stored only if it had a hit, if enough slots are
+  // free, or as one in sixteen of all other requests.
   bool skips_stores_on_churn = false;
   // Stores the leading blocks that fit if not all blocks of a request fit, and never evicts a request's leading blocks for its later
   // blocks. vLLM stores all blocks that a request fills in a step, or none, so it stores nothing of a request that is larger than the tier.

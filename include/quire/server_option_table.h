@@ -26,11 +26,12 @@ inline constexpr auto kServerOptions = std::to_array<Option<ServerOptions>>({
     {member<&ServerOptions::max_body_bytes_in_flight>, {.flag = "--max-body-bytes-in-flight", .group = OptionGroup::server,
      .help = "Maximum size of all request bodies that are not parsed yet, in bytes; further requests get status 503 and can be retried"}},
     {member<&ServerOptions::max_parse_ms>, {.flag = "--max-parse-ms", .group = OptionGroup::server, .range = kUpToOneDayMs,
-     .help = "Maximum CPU time to parse one request (messages, template, tokens, images), in milliseconds; longer requests get status "
-             "413"}},
+     .help = "Maximum CPU time to parse one request over 4 KiB (messages, template, tokens, images), in milliseconds; a request that "
+             "needs more gets status 413"}},
     {member<&ServerOptions::max_connections>, {.flag = "--max-connections", .group = OptionGroup::server,
      .range = OptionRange{1, 1'000'000},
-     .help = "Maximum number of connections; a further one replaces the connection that has been idle for longest"}},
+     .help = "Maximum number of connections. A further one replaces a connection that does not wait for the model, of the client with "
+             "the most such connections. If all wait for the model, the new one gets status 503"}},
     {member<&ServerOptions::session_timeout_ms>, {.flag = "--session-timeout-ms", .group = OptionGroup::server, .range = kUpToOneDayMs,
      .help = "Maximum time for which a session of /v1/completions may wait for more of its prompt, in milliseconds; its KV blocks stay "
              "cached until other requests need them"}},
@@ -47,7 +48,8 @@ inline constexpr auto kServerOptions = std::to_array<Option<ServerOptions>>({
              "requests do not read the prefix cache"}},
     {member<&ServerOptions::drain_timeout_ms>, {.flag = "--drain-timeout-ms", .group = OptionGroup::server,
      .range = OptionRange{0, kUpToOneDayMs.high},
-     .help = "Maximum time for which running requests may continue after SIGTERM, in milliseconds"}},
+     .help = "Maximum time for which running requests may continue after SIGTERM or SIGINT, in milliseconds; a second signal stops the "
+             "server immediately"}},
     {member<&ServerOptions::hidden_states_folder>, {.flag = "--hidden-states", .group = OptionGroup::server,
      .kind = OptionKind::existing_folder, .type = "DIR",
      .help = "Folder to which requests can write the hidden states of their prompts (kv_transfer_params)"}},
@@ -80,8 +82,8 @@ inline constexpr auto kServerOptions = std::to_array<Option<ServerOptions>>({
      .help = "Maximum memory for all audio being transcribed, in bytes; one second of audio takes 64000 bytes"}},
 
     {member<&ServerOptions::allow_remote_admin>, {.flag = "--allow-remote-admin", .group = OptionGroup::security,
-     .help = "Let clients on other machines pause and resume the server and reset its prefix cache; requires --api-key (default: only "
-             "clients on this machine)"}},
+     .help = "Let clients on other machines operate the server: pause, resume, reset of caches, saved journals, adapters, /v1/watch; "
+             "requires --api-key (default: only clients on this machine)"}},
     {member<&ServerOptions::allowed_hosts>, {.flag = "--allowed-host", .group = OptionGroup::security,
      .help = "Additional host name, besides localhost and IP addresses, under which clients reach the server over loopback (through a "
              "local proxy) or, without a key, over the network; repeatable, '*': any"}},
@@ -91,7 +93,7 @@ inline constexpr auto kServerOptions = std::to_array<Option<ServerOptions>>({
     {member<&ServerOptions::trusted_proxies>, {.flag = "--trusted-proxy", .group = OptionGroup::security,
      .help = "IP address of a proxy whose Forwarded or X-Forwarded-For header is trusted to name the client; repeatable (default: none)"}},
     {member<&ServerOptions::api_key>, {.flag = "--api-key", .group = OptionGroup::security, .env = "QUIRE_API_KEY",
-     .help = "API key that clients must send as a Bearer token, unless they use a tenant key"}},
+     .help = "API key that clients must send as a Bearer token or in x-api-key, unless they use a tenant key"}},
     {nullptr, {.flag = "--tenant-keys-file", .group = OptionGroup::security, .note = "adds to `tenant_keys`"}},
     {nullptr, {.flag = "--tenant-key", .group = OptionGroup::security, .note = "adds to `tenant_keys`"}},
     {member<&ServerOptions::tenant_secret>, {.flag = "--tenant-secret", .group = OptionGroup::security, .env = "QUIRE_TENANT_SECRET",

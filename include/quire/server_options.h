@@ -24,7 +24,7 @@ struct QUIRE_API ServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;        // 0: any free port
   std::string api_key{};            // the operator's key; empty: no key is required, unless there are tenant keys
-  bool allow_remote_admin = false;  // remote clients may also use /pause, /resume and /reset_prefix_cache; requires api_key
+  bool allow_remote_admin = false;  // remote clients may also use the routes with Access::admin, such as /pause; requires api_key
   // Tenants may use the model, but not operate or monitor the server. Each tenant sees only its requests.
   std::vector<TenantKey> tenant_keys{};
   // Hashed into the block hashes together with the tenant, so that no tenant can learn from hits or response times what another tenant has
@@ -41,9 +41,9 @@ struct QUIRE_API ServerOptions {
   std::uint64_t max_body_bytes_in_flight = std::uint64_t{64} << 20;  // limit for all connections together, until the requests are parsed
   std::uint32_t max_header_bytes = 32 << 10;
   std::uint32_t max_header_fields = 100;
-  // Maximum number of connections, reduced to what the limit of open files allows. When all are in use, a new client replaces the client
-  // that has been idle, or in the middle of a header or body, for longest. One sixteenth of the connections never wait for the model, so
-  // that one client can always be replaced.
+  // Maximum number of connections, reduced to what the limit of open files allows. When all are in use, a new connection replaces a
+  // connection that does not wait for the model, of the client with the most such connections (ConnectionTable). If all of them wait, the
+  // new one gets status 503. One sixteenth of the connections never wait for the model.
   std::uint32_t max_connections = 4096;
   std::uint32_t max_choices = 128;                      // limit of the number of prompts times `n` of one request
   std::uint32_t max_pictures = 999;                     // images per request, if the model supports images

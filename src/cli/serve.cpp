@@ -260,7 +260,7 @@ void add_parsed_flags(CLI::App& app, ServerOptions& server) {
 void add_key_flags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--tenant-keys-file", flags.tenant_keys_file,
                  "File with lines NAME=KEY. A client with such a key is the tenant of that name: it cannot operate or monitor the server, "
-                 "and can fork only its own requests. A tenant may have several keys")
+                 "and sees only its own requests and answers. A tenant may have several keys")
       ->type_name("PATH");
   app.add_option("--tenant-key", flags.tenant_keys,
                  "One tenant key, as a line of --tenant-keys-file; repeatable. Other users of this machine can see it, so prefer the file")

@@ -21,7 +21,8 @@ std::string llava_text(const ImageShape& shape, const ImageInfo& /*info*/) {
   return text;
 }
 
-// Returns the length of the scaled image's longer side, computed as in the processor: in double precision, truncated to an integer.
+// Returns the length of the scaled image's longer side, as transformers' CLIPImageProcessor computes it: in double precision,
+// truncated to an integer.
 std::uint32_t longer_side(std::uint32_t shortest, std::uint32_t longer, std::uint32_t shorter) {
   return static_cast<std::uint32_t>(static_cast<double>(std::uint64_t{shortest} * longer) / shorter);
 }

@@ -1,5 +1,5 @@
 // Decodes PNG with libpng's older interface, because the newer one corrects gamma, which Pillow does not do. libpng reports errors by jumps
-// (setjmp). Functions that call libpng therefore own no objects; their callers own all of them.
+// (setjmp). A function in which libpng can report an error (the members of PngReader) therefore owns no objects; its caller owns them.
 #include <png.h>
 
 #include <csetjmp>

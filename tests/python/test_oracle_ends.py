@@ -32,10 +32,10 @@ def test_shares_are_judged_by_their_distribution():
     # 7.8 of 1,000 are 156 of 20,000. Poisson's 0.0001 quantile is near 205.
     assert ends.judge({"negative count": 195}, 20_000, "default") == []
     assert "negative count: 220 of 20,000" in ends.judge({"negative count": 220}, 20_000, "default")[0]
-    # In a common kind exp(-mean) underflows: 3,400 are expected, with a deviation of 58.
+    # A common kind of end, for which exp(-mean) underflows: 3,400 ends are expected in 20,000 scenarios, with a deviation of 58.
     assert ends.judge({"pinned and sent": 3_428}, 20_000, "continuum") == []
     assert ends.judge({"pinned and sent": 3_700}, 20_000, "continuum") != []
-    # In a rare kind 0.6 are expected.
+    # A rare kind of end: 0.6 ends are expected in 20,000 scenarios, so 5 are accepted and 7 are not.
     assert ends.judge({"missing name": 5}, 20_000, "default") == []
     assert ends.judge({"missing name": 7}, 20_000, "default") != []
     assert "no kind of" in ends.judge({"another": 1}, 20_000, "default")[0]

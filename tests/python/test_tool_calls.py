@@ -207,7 +207,8 @@ def test_calls_round_trip(tool, name):
 @pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_truncated_calls_are_text(tool, name):
-    """A truncated answer keeps its earlier calls for any chunking; without a complete call everything is text."""
+    """A truncated answer keeps its complete calls, however it is split into chunks. An answer without a complete call is text, unless it has
+    reasoning or its template has `heads`."""
     template = pathlib.Path(VOCABS, "templates", name + ".jinja").read_text(encoding="utf-8")
     config = TEMPLATES[name]
     source = Calls(name + "broken", config)

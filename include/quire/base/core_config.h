@@ -38,7 +38,7 @@ struct PrefixCacheOptions {
 
 // Speculative decoding, with any source of draft tokens. The core only plans slots for draft tokens and rolls back the rejected ones.
 struct SpeculationOptions {
-  std::uint32_t num_spec_tokens = 0;       // draft tokens per step
+  std::uint32_t num_spec_tokens = 0;       // maximum draft tokens of a request per step
   std::uint32_t num_lookahead_tokens = 0;  // additional slots per request, for EAGLE and draft models
   bool use_eagle = false;
 

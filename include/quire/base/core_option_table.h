@@ -42,8 +42,9 @@ inline constexpr auto kSchedulerOptions = std::to_array<Option<SchedulerOptions>
      .help = "Order in which requests are admitted: fcfs (by arrival), priority (smallest \"priority\" first, which may starve the others) "
              "or continuum (the turns of a \"job_id\" together, docs/continuum.md) (default fcfs)"}},
     {member<&SchedulerOptions::tenant_turns>, {.flag = "--tenant-turns", .group = OptionGroup::scheduling, .can_be_negated = true,
-     .help = "While several tenants have waiting requests, admit a request of the tenant with the fewest running requests first; "
-             "background requests run on what others leave, docs/background.md (serve: default on)", .note = "on in `quire serve`"}},
+     .help = "Share batch rows and prompt tokens among tenants: admit the tenant with the fewest rows first; if no row is free, it takes a "
+             "row from the tenant with the most rows. Background requests run on what others leave, docs/background.md (serve: default "
+             "on)", .note = "on in `quire serve`"}},
     {member<&SchedulerOptions::async_scheduling>, {.flag = "--async-scheduling", .group = OptionGroup::scheduling, .can_be_negated = true,
      .help = "Plan the next step while the current step is computed: same output, less time between steps (default on)"}},
     {member<&SchedulerOptions::max_in_flight_tokens>, {.field = "max_in_flight_tokens",
@@ -81,15 +82,15 @@ inline constexpr auto kPressureOptions = std::to_array<Option<PressureOptions>>(
     {member<&PressureOptions::pressure_high>, {.flag = "--kv-pressure-high", .field = "pressure_high", .group = OptionGroup::kv_cache,
      .kind = OptionKind::share, .type = "SHARE",
      .help = "Stop admitting requests when requests hold more than this share of the KV cache blocks, until they hold less than "
-             "--kv-pressure-low: 0.95, ... (default 0: off)"}},
+             "--kv-pressure-low. Requests that hold loaded blocks are still admitted: 0.95, ... (default 0: off)"}},
     {member<&PressureOptions::pressure_low>, {.flag = "--kv-pressure-low", .field = "pressure_low", .group = OptionGroup::kv_cache,
      .kind = OptionKind::share, .type = "SHARE", .needs = "--kv-pressure-high",
      .help = "After --kv-pressure-high was exceeded, admit requests again when requests hold less than this share of the KV cache blocks "
              "(default 0.8)"}},
     {member<&PressureOptions::pressure_preempts>, {.flag = "--kv-pressure-preempt", .field = "pressure_preempts",
      .group = OptionGroup::kv_cache, .needs = "--kv-pressure-high",
-     .help = "Above --kv-pressure-high, also preempt the most recently admitted requests until usage is at most that share. One request "
-             "always runs (default off)"}},
+     .help = "Above --kv-pressure-high, also preempt requests until usage is at most that share, in the order of the scheduling policy "
+             "(fcfs: the most recently admitted first). One request always runs (default off)"}},
 });
 
 inline constexpr auto kPrefixCacheOptions = std::to_array<Option<PrefixCacheOptions>>({
@@ -117,7 +118,7 @@ inline constexpr auto kPrefixCacheOptions = std::to_array<Option<PrefixCacheOpti
 
 inline constexpr auto kSpeculationOptions = std::to_array<Option<SpeculationOptions>>({
     {member<&SpeculationOptions::num_spec_tokens>, {.flag = "--num-speculative-tokens", .field = "num_spec_tokens",
-     .core_range = OptionRange{0, 1024}, .help = "Number of draft tokens per step"}},
+     .core_range = OptionRange{0, 1024}, .help = "Maximum number of draft tokens of a request per step"}},
     {member<&SpeculationOptions::num_lookahead_tokens>, {.field = "num_lookahead_tokens", .core_range = OptionRange{0, 1024},
      .help = "Number of token positions that are reserved in blocks for draft tokens",
      .note = "for draft models with their KV cache in the core's blocks (EAGLE, MTP). `quire serve` has none: the model of "
@@ -162,7 +163,8 @@ inline constexpr auto kFixOptions = std::to_array<Option<FixOptions>>({
      .help = "Fix: reserve_full_isl counts the blocks that a request holds at one time, without blocks that its windows have passed",
      .note = kAlwaysOn}},
     {member<&FixOptions::loaded_give_way>, {.field = "loaded_give_way",
-     .help = "Fix: if no request runs and the first waiting request is blocked, waiting requests free their loaded blocks",
+     .help = "Fix: if no request runs and the first waiting request is blocked, the last waiting request or session that holds blocks "
+             "frees them",
      .note = kAlwaysOn}},
     {member<&FixOptions::hits_before_loads>, {.field = "hits_before_loads",
      .help = "Fix: the cached blocks of all cache groups are allocated before blocks for external tokens", .note = kAlwaysOn}},

@@ -97,7 +97,8 @@ struct SchedulerOptions {
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   // Shares batch rows and prompt tokens between tenants (RequestTags::tenant); vLLM has no such option. While several tenants have
   // requests, the tenant with the fewest batch rows is admitted next. If no row is free, that tenant takes a row from a tenant that has at
-  // least two rows more. The prompts of one tenant leave a share of each step's tokens to the others.
+  // least two rows more. The prompts of one tenant leave a share of each step's tokens to the others. Background requests
+  // (RequestTags::is_background) run on what all other requests leave.
   bool tenant_turns = false;
   bool async_scheduling = true;            // plan step N+1 while step N runs
   std::uint32_t max_in_flight_tokens = 0;  // maximum tokens of all plans in flight; 0: no limit (DecisionRules::admission_capped_by_window)
@@ -182,7 +183,7 @@ struct KvSwapOptions {
 // tokens are looked up in the earlier text, and the tokens that followed there are computed along with the next token. The speed of answers
 // changes, but no bit of them.
 struct NgramOptions {
-  std::uint32_t num_speculative_tokens = 0;  // draft tokens per step; 0: off, or 4 with EngineOptions::draft_model
+  std::uint32_t num_speculative_tokens = 0;  // maximum draft tokens of a request per step; 0: off, or 4 with EngineOptions::draft_model
   // Number of last tokens that must match: as many as possible, at least prompt_lookup_min and at most prompt_lookup_max.
   std::uint32_t prompt_lookup_min = 5, prompt_lookup_max = 5;
 

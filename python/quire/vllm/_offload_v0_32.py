@@ -240,7 +240,8 @@ class DeviceCopyWorker(OffloadingWorker):
 
 
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier with quire's manager, also on vLLM's CPU backend, and with a folder below host memory."""
+    """Replaces the manager of vLLM's CPU offloading tier by quire's. Also works on vLLM's CPU backend. With `disk_path`, a disk tier in this
+    folder extends host memory."""
 
     @classmethod
     def build_metric_definitions(cls, extra_config):

@@ -30,7 +30,8 @@ void add_shared_flags(CLI::App& app, TierFlags& flags) {
                name == "exact" ? KvTierPolicy::exact : KvTierPolicy::measured;
          },
          "When tiers store and load blocks: --kv-dram, --kv-disk, --kv-remote, --kv-peers and --kv-connector OffloadingConnector. exact: "
-         "as in vLLM. measured: compute blocks that would take longer to load, and never delay a step for a store (default measured)")
+         "as in vLLM. measured: compute blocks that would take longer to load, and never delay a step for a store to a disk or to another "
+         "server (default measured)")
       ->check(CLI::IsMember({"exact", "measured"}));
   app.add_flag_function(
       "--kv-join-loads",

@@ -75,8 +75,8 @@ class OffloadConnector final : public Connector {
   void restore(OffloadSlot slot, const OffloadKey* key);
   // Sets which transfers the tier supports. Called between two calls of the core. Transfers in flight continue.
   void serve(const TierService& service) { service_ = service; }
-  // Called between two calls of the core. A request with more blocks than this, over all groups, is not stored here; a lower tier may store
-  // it.
+  // Called between two calls of the core. A request with more offloaded blocks than this, over all groups, is not stored here; a lower
+  // tier may store it.
   void set_max_request_blocks(std::uint32_t num_blocks) { max_request_blocks_ = num_blocks; }
   // Called on the lower tier between two calls of the core. This tier then stores only requests that are too large for `upper`, which must
   // outlive this connector.

@@ -195,7 +195,7 @@ void Worker::update_batch(const StepPlan& plan) {
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
   // Comes before stores and copies, because from here on the tables describe this plan.
   tables_.commit(max_num_seqs_);
-  // After this call, blocks may be overwritten: stores have read them, or the call has waited for the stores.
+  // After this call, the blocks that this plan writes may be overwritten: no unfinished store reads them.
   transfers_.store(plan);
   // Copies are made in the plan's order, because a later copy or zeroing may overwrite the source of an earlier copy.
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);

@@ -19,7 +19,7 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 
-// Implements json.dumps. Fails for values that JSON cannot represent.
+// Implements json.dumps, also its NaN and Infinity. Throws Failure for types that json.dumps refuses, and for nesting deeper than 128.
 std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 // Implements the filter tojson with the settings of transformers.

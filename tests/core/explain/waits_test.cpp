@@ -179,7 +179,7 @@ TEST(ExplainerWaits, NamesNoRequestInFrontOfTheOneAtTheHeadOfTheQueue) {
   EXPECT_EQ(e.of(2).blocked_by, RequestId{});
 }
 
-// Only the adapter keeps the request from running, not the request at the head of the queue.
+// Request 2 is skipped because of max_loras, so it keeps no later request from running.
 TEST(ExplainerWaits, NamesNoRequestInFrontOfOneThatIsSkipped) {
   CoreConfig config = sync_config();
   config.limits.max_loras = 1;

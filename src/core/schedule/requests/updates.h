@@ -11,8 +11,8 @@
 
 namespace quire {
 
-// Filled while a result is taken, and readable until the next one: all views in an outcome point into this memory. Nothing may be added
-// once the outcome has views of the events. Tokens must not move, so begin() reserves memory for all of them.
+// Filled by Core::apply(), and valid until the next apply(). `StepOutcome::updates`, their tokens and their events point into this memory.
+// Nothing may be added once the outcome has views of the events. Tokens must not move, so begin() reserves memory for all of them.
 class Updates {
  public:
   Updates(std::uint32_t max_num_seqs, std::uint32_t num_spec_tokens) {

@@ -1,5 +1,5 @@
-// Routes of OpenAI's API and of vLLM's additions. Created once, before the server runs. The router calls the handlers on the server's
-// thread; bodies are read there or in the job pool. A handler that must wait returns a PendingReply.
+// Routes of OpenAI's API, of vLLM's additions and of quire's. Created once, before the server runs. The router calls the handlers on the
+// server's thread; bodies are read there or in the job pool. A handler that must wait returns a PendingReply.
 #include "server/api/openai/openai_routes.h"
 
 #include <fmt/chrono.h>

@@ -1,5 +1,6 @@
 #pragma once
-// OpenAI's API and vLLM's additions: /v1/completions, /v1/chat/completions, /v1/models, tokenization, forks and sessions.
+// Routes of OpenAI's API (/v1/completions, /v1/chat/completions, /v1/models), of vLLM (/tokenize, /detokenize, /tokenizer_info), and of
+// quire (/v1/cache/probe, /v1/cache/warm, forks of requests, inputs of sessions).
 #include "server/api/routes.h"
 
 namespace quire {
