@@ -164,7 +164,7 @@ WAYS = [
     ("taking turns", Alternating, ""),
     ("dynamo", Dynamo, "0.19.0"),
     ("dynamo", Dynamo, "0.32.0"),
-    # prompts are long in this benchmark, and answers short
+    # The workload has long prompts and short answers, so a larger weight of prefill load is tried too.
     ("dynamo (prefill x 8)", functools.partial(Dynamo, prefill_scale=8.0), "0.32.0"),
     ("vllm-router kv_aware", vllm_router("kv_aware"), "0.32.0"),
     ("vllm-router cache_aware", vllm_router("cache_aware"), ""),

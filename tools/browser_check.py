@@ -325,7 +325,7 @@ def check_errors(browser, play):
 
 
 def check_changes(browser, play):
-    """Regenerate, edit, conversations, export, settings."""
+    """Checks regenerated and edited answers, conversations, export and settings."""
     opened(browser, play.url)
     ask(browser, "length")
     ended(browser)
@@ -416,7 +416,7 @@ def check_inputs(browser, url_of):
 
 
 def check_looks(browser, play, out, axe_source):
-    """Screenshots and accessibility, light, dark and on a phone."""
+    """Takes screenshots and checks accessibility: in light and dark mode, and with the width of a phone."""
     for size, scheme in ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light"), (NARROW, "dark")):
         name = f"{size[0]}-{scheme}"
         opened(browser, play.url, size, scheme)

@@ -1,6 +1,7 @@
 #pragma once
 // Types of the ledger of a lower KV tier (host memory): keys, slots, options and results. A ledger records which block is in which slot.
-// Used by the offloading connector, the eviction policies, the tiers and the Python package. Counts are blocks unless a unit is given.
+// Used by the offloading connector, the eviction policies, the tiers, the Python package, and programs that copy blocks themselves
+// (tiered_offload.h). Counts are blocks unless a unit is given.
 #include <array>
 #include <cstdint>
 #include <cstring>

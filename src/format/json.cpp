@@ -1,6 +1,6 @@
-// Parses the JSON files of models, and reads their fields by path. Called while a model is opened, on any thread. Boost.JSON does the
-// parsing. This file adds limits on depth, size and duplicate keys, because the files are not trusted. It also accepts Infinity and NaN,
-// which Python writes and Boost.JSON rejects.
+// Parses the JSON files of models, and reads their fields by path. Called while a model or an adapter is opened, and by the hub, on any
+// thread. Boost.JSON does the parsing. This file adds limits on depth, size and duplicate keys, because the files are not trusted. It also
+// accepts Infinity and NaN, which Python writes and Boost.JSON rejects.
 #include "format/json.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Parses JSON with limits, and reports errors with the path of the field ("config.json: rope_scaling.factor"). A thin layer over
-// Boost.JSON. Used by the readers of models' files, while a model is opened, on any thread. The files are not trusted: a defect is reported
-// as an error, never as an exception.
+// Boost.JSON. Used by the readers of models' and adapters' files and by the hub, on any thread. The texts are not trusted: a defect is
+// reported as an error, never as an exception.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <concepts>

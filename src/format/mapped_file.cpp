@@ -1,5 +1,6 @@
-// Maps files for reading. Called by the readers of file formats when a model is opened, on any thread. If a mapped file shrinks, the next
-// access past its new end kills the process. Large or replaceable files are therefore copied with read() and checked at the end.
+// Maps files for reading. Called by the readers of file formats when a model or an adapter is opened, on any thread. If a mapped file
+// shrinks, the next access past its new end kills the process. Large or replaceable files are therefore copied with read() and checked at
+// the end.
 #include "format/mapped_file.h"
 
 #include <fcntl.h>

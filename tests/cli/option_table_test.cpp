@@ -55,7 +55,7 @@ TEST(OptionTable, HasEveryMemberOfTheStructs) {
 
 // Each flag that several members share, or that a front end parses, is added by hand (cli/flags/tier_flags.cpp).
 TEST(OptionTable, HasEveryMemberOfTheTiers) {
-  // policy, join_loads, store_threshold and max_tracker_size
+  // The members without a row are join_loads, store_threshold and max_tracker_size. num_missing() does not count `policy`.
   EXPECT_EQ(num_missing<KvDramOptions>(kKvDramOptions), 3);
   EXPECT_EQ(num_missing<KvDiskOptions>(kKvDiskOptions), 3);
   EXPECT_EQ(num_missing<KvRemoteOptions>(kKvRemoteOptions), 1);

@@ -29,7 +29,7 @@ def running(*flags):
 
 @contextlib.contextmanager
 def serving(model, *flags):
-    """Does the same with another model."""
+    """Like running(), with another model."""
     with started(*flags, model=str(model)) as (url, process):
         yield url
         process.terminate()

@@ -31,7 +31,8 @@ def played(tmp_path, library, *cases):
 
 @needs_vllm
 def test_nixl_gives_the_answers_of_one_engine(tmp_path):
-    """Also runs with a cache of two groups, with aborted requests, and with a killed prefill side."""
+    """Servers that exchange blocks over NIXL give the answers of one engine, also with two cache groups, with aborted requests, and with a
+    killed prefill server."""
     seen = played(tmp_path, "nixl._api", "nixl:own", "nixl-windows:own", "nixl-aborts:own", "nixl-kill:own")
     assert seen["nixl:own"]["answers"] == 68 and seen["nixl-windows:own"]["groups"] == 2, seen
     assert seen["nixl-aborts:own"]["aborted"] > 0 and seen["nixl-kill:own"]["answers"] == 68, seen

@@ -80,7 +80,7 @@ def loads():
 
 
 def stages():
-    """The rules of the stages, request by request."""
+    """Checks for single requests how LoadStages counts the stages of their loads."""
     told = connecting.LoadStages()
     request = lambda name, skips=False, preempted=0: SimpleNamespace(request_id=name, skip_reading_prefix_cache=skips, num_preemptions=preempted)  # noqa: E731
     start, running, done = KV_FETCH_WAITING_TO_START, KV_FETCH_IN_PROGRESS, KV_FETCH_COMPLETED_WAITING

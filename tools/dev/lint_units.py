@@ -4,5 +4,5 @@ import os
 import sys
 
 files = {entry["file"] for entry in json.load(open(sys.argv[1])) if "nanobind" not in entry["file"] and os.path.exists(entry["file"])}
-# the time for a unit grows with its length
+# The time for a file grows with its length.
 print("\n".join(sorted(files, key=lambda file: (-os.path.getsize(file), file))))

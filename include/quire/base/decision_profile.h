@@ -1,6 +1,7 @@
 #pragma once
 // The rules in which the core's decisions may differ from vLLM 0.19.0: fixes of errors in vLLM, and the differences of vLLM 0.32.0. The
-// core tests rules by their names, and never tests for a version or for a configured fix. Values; any thread may read them.
+// core's decisions test rules by their names, not a version or a configured fix. Checks for unsupported features test the version. Values;
+// any thread may read them.
 //
 // Brackets contain the functions of vLLM 0.19.0 that a rule changes. A rule without brackets changes the functions in the first line of its
 // group. The letters in brackets stand for files of vLLM; docs/vllm_0_32.md lists them, with the functions and pull requests of vLLM

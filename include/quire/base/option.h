@@ -1,6 +1,7 @@
 #pragma once
-// Describes one option as data. The tables of these rows (core_option_table.h, engine_option_table.h, server_option_table.h) are the only
-// source of the flags of the command line, the keywords of Python, the range checks, the names in errors, and docs/options.md.
+// Describes one option as data. The tables of these rows (core_option_table.h, engine_option_table.h, server_option_table.h) are the source
+// of these options' flags, keywords of Python, range checks, names in errors, and docs/options.md. src/cli/flags and src/cli/serve.cpp
+// define the flags that set several options or need parsing.
 #include <algorithm>
 #include <array>
 #include <cstddef>

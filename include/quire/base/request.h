@@ -57,8 +57,9 @@ constexpr std::string_view finish_reason_name(FinishReason reason) {
   return "error";
 }
 
-// Labels of a request for scheduling, counting and explanations. They are free text from clients. Only SchedulingPolicy::continuum
-// interprets labels; all other code only compares them byte by byte.
+// Labels of a request for scheduling, counting and explanations. The texts come from clients. SchedulingPolicy::continuum
+// reads `job`, `is_last_step` and `tool`; SchedulerOptions::tenant_turns reads `tenant` and `is_background`. All other code compares the
+// texts byte by byte.
 struct RequestTags {
   std::string job{};          // the agent run that this request (turn) belongs to; empty: none
   bool is_last_step = false;  // no turn of the job follows

@@ -147,7 +147,7 @@ class TieredOffloadingManager(LedgerOffloadingManager):
         return stats
 
     def reset_cache(self):
-        """Also deletes the blocks on disk, because the weights may have changed."""
+        """Empties the tier. Also deletes the blocks on disk, because the weights may have changed."""
         self.native.close()
         self._last_stats = {}
         self.native = opened_or_none(self._make) or EmptyTiers()

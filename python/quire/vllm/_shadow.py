@@ -77,7 +77,7 @@ class ShadowScheduler(SchedulerInterface):
         except Exception as error:
             if is_served():
                 raise
-            # This version has no adapter, or another error occurred. vLLM must run nevertheless.
+            # quire has no adapter for this version of vLLM, or another error occurred. vLLM must run nevertheless.
             self.difference = f"at start: {error!r}"
             logger.error(
                 "quire.vllm.ShadowScheduler: quire's scheduler cannot be created under this version of vLLM: %r. vLLM continues without the comparison.",
@@ -225,7 +225,7 @@ class ShadowScheduler(SchedulerInterface):
         try:
             with tempfile.NamedTemporaryFile("w", prefix="quire-difference-", suffix=".json", dir=folder, delete=False) as file:
                 self._journal.write(file)
-        except (OSError, TypeError, ValueError) as error:  # no space, or a value that JSON cannot represent; vLLM must continue
+        except (OSError, TypeError, ValueError) as error:  # no space, or a value that json.dumps refuses; vLLM must continue
             return f"The script could not be written to {folder}: {error}"
         self.script = file.name
         return f"./dev oracle replay {self.script} repeats the run"

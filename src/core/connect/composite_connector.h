@@ -2,7 +2,7 @@
 // Combines several connectors into one. All of them get every call, and all store; a request loads from one of them. The rules are vLLM's
 // MultiConnector (v0.19.0):
 //   match        all members are asked in order; a member without an answer yet ends the query. The first member with tokens is
-//                chosen, until another query chooses again or the request ends
+//                chosen, or with `longest` the one with the most, until another query chooses again or the request ends
 //   allocated    the chosen member gets the blocks and the external tokens, the others no blocks and no tokens
 //   finished     blocks are kept if any member keeps them
 //   others       `invalidated`, `sent`, `step_output` and `reset`: all members get the call; reset() returns true if all members do

@@ -3,7 +3,7 @@
 // - Block hashes: the answers of the hash function are recorded.
 // - Token ids that end a request: the token that ended it is recorded unchanged.
 // - Repetitions: placeholders of outputs alternate between two numbers, and a request that detects repetitions looks for two equal numbers.
-// Used by the recorder of calls and by checkpoints, on the core's thread.
+// Used by the recorder of calls and by checkpoints, on the core's thread, and by replays.
 #include <cstdint>
 
 #include "quire/base/ids.h"

@@ -1,8 +1,8 @@
 #pragma once
 // Replaces block hashes in a journal without tokens. A block hash is a digest of the text up to the end of its block, and the hash function
 // is public. With a block hash, a guess of the text could therefore be checked. With a secret key, which is never written, this is
-// impossible. The core's decisions depend only on which blocks are equal. Used by the recorder of calls and by checkpoints, on the core's
-// thread.
+// impossible. The core's decisions depend only on which blocks are equal. Used by the recorders of calls and of answers, and by
+// checkpoints, on the core's thread.
 #include <cstddef>
 #include <cstdint>
 #include <span>

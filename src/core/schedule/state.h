@@ -89,8 +89,8 @@ struct Core::State {
 
   void snapshot_encoder_cache(CoreSnapshot& to) const;  // snapshot.cpp
 
-  // Both return the first rule that does not hold, or null. broken_rule() checks the rules that hold between two calls (invariants.cpp).
-  // unsound_rule() checks a state that was read from bytes before other code uses it (checkpoint/soundness.cpp).
+  // The next two functions return the first rule that does not hold, or null. broken_rule() checks the rules that hold between two calls
+  // (invariants.cpp). unsound_rule() checks a state that was read from bytes before other code uses it (checkpoint/soundness.cpp).
   [[nodiscard]] const Rule* broken_rule() const;
   [[nodiscard]] const Rule* unsound_rule() const;
 

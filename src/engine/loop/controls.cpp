@@ -15,7 +15,7 @@ void Controls::take(Control control) {
     resume(std::move(control.answer));
 }
 
-// Pauses by vLLM's rule: `keep` stops all requests, and the other modes stop only the admission of new requests.
+// Pauses by vLLM's rule: `keep` stops all requests. The other modes stop the admission of new requests, and `abort` ends all requests.
 void Controls::pause(const PauseOptions& options, ControlCallback answer) {
   if (options.mode == PauseMode::abort) loop_->abort_all();
   loop_->set_pause_state(options.mode == PauseMode::keep ? PauseState::paused_all : PauseState::paused_new);

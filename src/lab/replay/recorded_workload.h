@@ -49,7 +49,7 @@ class RecordedWorkload final : public CallSink {
   void take(const core_call::SetSwapCosts& /*call*/) {}
   void take(const core_call::SetPrefillLimits& call) { limits_ = call.limits; }
   void take(const core_call::MakeStats& /*call*/) {}
-  // These calls cannot be replayed with another configuration.
+  // The calls from here to the end of the list cannot be replayed with another configuration.
   void take(const core_call::ContinueSession& /*call*/) { set_missing("sessions"); }
   void take(const core_call::Fork& /*call*/) { set_missing("forks"); }
   void take(const core_call::SetDrafts& /*call*/) { set_missing("draft tokens"); }

@@ -96,7 +96,7 @@ void Instance::turn() {
   num_turns_now_ = now_s_ > before_s ? 0 : num_turns_now_ + 1;
   QUIRE_CHECK(num_turns_now_ < kMostTurns, "virtual time advances");
   if (!in_flight_.empty()) apply_oldest();
-  // Also applies the empty plans after it, which end immediately.
+  // Also applies the empty plans after the oldest plan, which end immediately.
   while (!in_flight_.empty() && in_flight_.front().plan->num_scheduled_tokens == 0) apply_oldest();
   take_inbox();
   is_idle_ = false;

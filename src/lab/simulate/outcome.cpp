@@ -71,7 +71,7 @@ void add_instance(SimulationResult& result, const Instance& instance) {
   result.num_preemptions += counters.num_preemptions;
   result.num_evicted_blocks += counters.num_evicted_blocks;
   result.computed_tokens += counters.num_scheduled_tokens;
-  // These are sums in seconds; summarise() turns them into fractions.
+  // The next two members are sums in seconds here; summarise() turns them into fractions.
   result.busy_share += totals.busy_s;
   result.kv_usage_mean += totals.kv_usage_s;
   result.kv_usage_peak = std::max(result.kv_usage_peak, totals.kv_usage_peak);

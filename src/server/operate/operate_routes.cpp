@@ -1,5 +1,5 @@
-// Routes for operators: pages, health, metrics, and calls to the engine (pause, resume, reset). Runs on the server's thread. A call to the
-// engine is answered when the engine has executed it; at most kMaxPendingCalls calls wait at one time.
+// Routes for operators: pages, health, metrics, and calls to the engine (reset, pause, resume, saved journals, adapters). Runs on the
+// server's thread. A call to the engine is answered when the engine has executed it; at most kMaxPendingCalls calls wait at one time.
 #include "server/operate/operate_routes.h"
 
 #include <fmt/format.h>

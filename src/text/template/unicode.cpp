@@ -1,4 +1,4 @@
-// Classifies characters as Python does, with utf8proc. All functions are pure. Called by filters and methods.
+// Classifies characters as Python does, with utf8proc. All functions are pure. Called by the lexer, the runtime, filters and methods.
 #include "text/template/unicode.h"
 
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
-// Reads JSON byte by byte with Boost's push parser. Used by the readers of calls, on one thread at a time. Rejects text that is not JSON as
-// early as possible, because the client does not see the text until then.
+// Reads JSON byte by byte with Boost's push parser. Used by the readers of calls and by the server, on one thread at a time. Rejects text
+// that is not JSON as early as possible, because the client does not see the text until then.
 #include "text/tool_calls/json_object.h"
 
 #include <boost/json/basic_parser_impl.hpp>

@@ -36,7 +36,7 @@ TEST(OffloadLeading, StoresTheBeginningOfAPromptThatIsLargerThanTheTier) {
     EXPECT_EQ(o.num_kept(), num_slots);
     EXPECT_EQ(o.connector->num_left_out(), 11 - num_slots) << "each of the other blocks counts once";
     EXPECT_EQ(num_found_again(o, 2, 1), 4 * num_slots);
-    // The first blocks of another prompt replace them.
+    // The first blocks of another prompt replace the stored blocks.
     o.add(3, 2, 45, 1);
     o.run();
     EXPECT_EQ(num_found_again(o, 4, 2), 4 * num_slots);

@@ -163,7 +163,7 @@ TEST(WordHasher, DistinguishesBytesByTheirLength) {
     EXPECT_TRUE(known.insert(WordHasher().bytes(std::span(zeros).first(size)).digest()).second);
 }
 
-// Existing journals stay comparable.
+// Journals contain digests. Within a version of the format, equal decisions must have equal digests.
 TEST(DecisionDigest, DoesNotChangeWithinAVersion) {
   EXPECT_EQ(WordHasher().digest(), 0x243F6A8885A308D3U);
   const std::uint8_t sixteen[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};

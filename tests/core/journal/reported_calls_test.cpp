@@ -51,8 +51,8 @@ TEST(CoreCalls, ListEachMemberThatMayChangeACore) {
   std::multiset<std::string> listed;
   visit_all_calls([&](const CoreCall& call) { listed.insert(name_of(call)); });
   std::multiset<std::string> changing = changing_members(read("include/quire/core.h"));
-  // These change only what a watcher sees, and nothing that a decision depends on or a checkpoint has: a core that is watched decides as
-  // one that is not (Watch.ChangesNoDecisionAndShowsWhatASnapshotReports), so a replay needs not know of it.
+  // watch() and end_watch() change only what a watcher sees. No decision depends on it, and no checkpoint contains it
+  // (Watch.ChangesNoDecisionAndShowsWhatASnapshotReports), so a replay does not need these calls.
   for (const char* shown : {"watch", "end_watch"}) EXPECT_EQ(changing.erase(shown), 1U);
   EXPECT_GE(changing.size(), 17U) << "the header was read";
   EXPECT_EQ(listed, changing) << "each member that may change the core is in CoreCall (quire/core_call.h)";

@@ -15,7 +15,7 @@ namespace {
 
 using test::kSmallBlockBytes;
 
-// Has a fixed number of tokens of every prompt.
+// A tier that has a fixed number of tokens of every prompt.
 class CountingTier final : public KvTier, public Connector, public Transport {
  public:
   explicit CountingTier(std::uint32_t num_tokens) : num_tokens_(num_tokens) {}

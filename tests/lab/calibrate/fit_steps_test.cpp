@@ -143,7 +143,7 @@ TEST(FitSteps, EveryLineOfATraceCounts) {
     EXPECT_TRUE(report->lines[planned_ahead ? 1 : 0].ends_with(used)) << report->lines[planned_ahead ? 1 : 0];
     EXPECT_FALSE(report->lines[planned_ahead ? 0 : 1].ends_with("mean error 0.00 %"));
     EXPECT_EQ(report->worker.source, fmt::format("{} steps of a trace, mean error 0.0 %", report->num_used));
-    // The longest hundredth is not used.
+    // The fit does not use the longest hundredth of the steps.
     if (!planned_ahead) EXPECT_EQ(report->num_used, (99 * writer.num_known() + 99) / 100);
   }
 }
@@ -194,7 +194,7 @@ TEST(FitSteps, ErrorsNameTheLineOfATrace) {
             R"({{"event": "step_decision", "scheduled_new_req_ids": [], "scheduled_resumed_req_ids": [], "preempted_req_ids": []{}}})",
             tokens)),
         "`num_scheduled_tokens` is not an object");
-  // A decision before the first step says nothing.
+  // The fit ignores a decision before the first step.
   const TextFile early("{\"event\": \"step_decision\"}\n" + equal_steps(22));
   EXPECT_TRUE(fit_worker_to_steps(early.path()).has_value());
   EXPECT_EQ(fit_worker_to_steps("/nowhere").error().code, ErrorCode::not_found);

@@ -218,7 +218,7 @@ TEST(SweepJson, HasTheValuesOfEachPoint) {
   EXPECT_EQ(boost::json::parse(sweep_json(axes, std::span(points).first(1), results)).as_array().size(), 1U);
 }
 
-// The names are an interface.
+// Scripts of users read these names, so the names must not change.
 TEST(SimulationJson, HasAFieldPerFigure) {
   SimulationResult result = result_of_distinct_values();
   result.curve = curve_of_three_sizes();

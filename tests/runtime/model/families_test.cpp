@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// Both read a config that has only a name: a reader that knows it asks for another key.
+// hf_error() and gguf_error() read a config that has only a name. A reader that knows the name asks for another key.
 Error hf_error(std::string_view name) {
   return tiny::from_json(fmt::format(R"({{"model_type": "{}"}})", name)).error();
 }

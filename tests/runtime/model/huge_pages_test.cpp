@@ -18,7 +18,7 @@ TEST(HugePages, AdjacentRangesShareThem) {
   EXPECT_EQ(aligned_huge_pages({}), Pages{});
   EXPECT_EQ(aligned_huge_pages({range_of(5 * kMiB, 6 * kMiB), range_of(8 * kMiB, 8 * kMiB)}), Pages{});
   EXPECT_EQ(aligned_huge_pages({range_of(3 * kMiB, 9 * kMiB)}), (Pages{4 * kMiB, 6 * kMiB}));
-  // an allocator's header lies between them
+  // The two ranges are one allocation each, so an allocator's header of 16 bytes lies between them.
   EXPECT_EQ(aligned_huge_pages({range_of(7 * kMiB + 16, 8 * kMiB), range_of(6 * kMiB, 7 * kMiB)}), Pages{6 * kMiB});
   EXPECT_EQ(aligned_huge_pages({range_of(6 * kMiB, 7 * kMiB), range_of(7 * kMiB + 8192, 8 * kMiB)}), Pages{});
   EXPECT_EQ(aligned_huge_pages({range_of(2 * kMiB, 12 * kMiB), range_of(5 * kMiB, 6 * kMiB)}),

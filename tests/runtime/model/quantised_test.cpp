@@ -237,7 +237,7 @@ TEST_F(QuantisedFolders, RefuseUnsupportedConfigs) {
 }
 
 TEST_F(QuantisedFolders, RefuseTensorsThatContradictTheConfig) {
-  // These are the shapes of other bits or groups.
+  // The tensors have the shapes of 4 bits and groups of 128, so another number of bits or another group size is an error.
   EXPECT_EQ(load_with("gptq4_128", "bits", 8).field, "model.layers.0.mlp.down_proj.scales");
   EXPECT_EQ(load_with("gptq4_128", "group_size", 64).field, "model.layers.0.mlp.down_proj.scales");
   EXPECT_EQ(load_with("gptq4_128", "group_size", 96).field, "model.layers.0.mlp.down_proj.qweight");

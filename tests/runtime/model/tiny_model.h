@@ -381,7 +381,7 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   header.add(prefix + "attention.head_count", c.num_heads);
   const bool is_delta = c.state.kind == StateKind::gated_delta;
   if (has_own_blocks) {
-    // the keys are lists per block
+    // add_block_keys() has added the key as a list with an entry per block.
   } else if (is_delta || std::ranges::find(c.layer_memories, LayerMemory::state) == c.layer_memories.end()) {
     header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
   } else {

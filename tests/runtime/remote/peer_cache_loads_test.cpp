@@ -139,7 +139,7 @@ TEST(PeerCacheScript, CountsWhatItsServerGivesAsStored) {
   EXPECT_EQ(giver.stats().num_stored, 1U);
   EXPECT_EQ(giver.stats().bytes_stored, kCacheBlock);
   EXPECT_EQ(taker.stats().num_stored, 0U);
-  // It stores nothing itself.
+  // The taker stores nothing.
   std::promise<TierOutcome> over;
   taker.submit(
       {.verb = TierJob::Verb::store, .place = 0, .name = tier_name(0), .bytes = kCacheBlock, .copy = {}, .over = [&](TierOutcome outcome) {

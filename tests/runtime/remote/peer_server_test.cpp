@@ -55,7 +55,7 @@ TEST(PeerServerScript, SaysWhyItRefuses) {
       consumer.greet();
       consumer.codec.add_keys(consumer.out(), consumer.session, kind, 0, std::vector{tier_name(1)});
     });
-  // An unknown request is no refusal of the client.
+  // If the request is unknown, the server does not count the client as refused.
   for (const PeerKind kind : {PeerKind::read, PeerKind::done, PeerKind::renew})
     refuses(
         "unknown", PeerCloseReason::unknown_request,
@@ -178,7 +178,7 @@ TEST(PeerServerScript, AnswersKeysInTheirOrderAndNumbersItsBlocks) {
   EXPECT_EQ(found->number, 0xfffffff0U);
   ASSERT_EQ(found->has.size(), 40U);
   for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(found->has[i], i == 0 || i == 2 || i == 3 || i == 30) << i;
-  // More blocks than the server sends in one turn.
+  // The consumer asks for more blocks than the server sends in one turn.
   for (int round = 0; round < 2; ++round) {
     consumer.codec.add_keys(consumer.out(), consumer.session, PeerKind::take, 100, names);
     for (std::uint32_t i = 0; i < 40; ++i) {

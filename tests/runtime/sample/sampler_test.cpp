@@ -48,7 +48,7 @@ TEST(Sampler, EosAndStopIdsAreMaskedUntilMinTokens) {
   EXPECT_EQ(bench.sample(0, row).token, 9);
   EXPECT_EQ(bench.sample(0, row).token, 9);
   EXPECT_EQ(bench.sample(0, row).token, 7);
-  // The outputs of a resumed request count.
+  // The outputs that a resumed request already has count for min_tokens.
   bench.admit(1, params, {1, 5, 5}, 1);
   EXPECT_EQ(bench.sample(1, row).token, 7);
 }

@@ -16,9 +16,9 @@
 
 namespace quire {
 
-// Called by the running loop and the waiting loop, on the core's thread. Each function returns whether it freed blocks or references. The
-// caller tries its allocation again after every success, so a successful call must free at least one reference, or the caller's loop would
-// not end.
+// Called by the running loop, by AdmissionAllocator, by BlockRelief and by a reset of the cache, on the core's thread. Each function
+// returns whether it freed blocks or references. The caller tries its allocation again after every success, so a successful call must free
+// at least one reference, or the caller's loop would not end.
 class BlockReclaimer {
  public:
   BlockReclaimer(Context& context, Requests& requests, Queues& queues, Policy& policy, Forks& forks, Swap& swap)

@@ -20,7 +20,7 @@
 
 namespace quire {
 
-// Called by the waiting loop once per step, on the core's thread. An early load must not delay an earlier request: it takes only blocks
+// Called once per step after the waiting loop, on the core's thread. An early load must not delay an earlier request: it takes only blocks
 // that neither running requests nor earlier requests are known to need.
 class EarlyLoads {
  public:

@@ -12,8 +12,9 @@
 
 namespace quire {
 
-// Called by the waiting loop and by early loads, on the core's thread. There are two thresholds, so that admission does not open and close
-// in every step. While no request runs or loads, no request is stopped: waiting would not free blocks.
+// Called by the waiting loop and its AdmissionAllocator, by early loads and by BlockRelief, on the core's thread. There are two thresholds,
+// so that admission does not open and close in every step. While no request runs or loads, no request is stopped: waiting would not free
+// blocks.
 class Pressure {
  public:
   Pressure(Context& context, const KvCacheManager& kv, const Queues& queues) : context_(context), kv_(kv), queues_(queues) {}

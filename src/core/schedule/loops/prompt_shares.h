@@ -5,10 +5,12 @@
 //   - Tenants (SchedulerOptions::tenant_turns; without it all requests are of one tenant) get max-min fair shares: none gets more than it
 //     wants, and what the small ones leave goes to the others. Each gets enough for the shortest chunk of its first prompt. If that is too
 //     much for a step, the tenants whose prompts got tokens least recently are served.
-//   - Background requests (RequestTags::is_background) divide what the others leave. Each of their tenants still gets a shortest chunk where
+//   - Background requests (RequestTags::is_background) divide what the others leave. Each of their tenants still gets a shortest chunk
+//   where
 //     the limit has room for it.
-//   - Within a tenant up to four requests share evenly, in the order of the loops. So a short prompt need not wait until a long one ends.
-//   - The first running prompt gets a chunk in each step, beyond the limit if need be. So it ends, and another becomes the first.
+//   - Within a tenant up to four requests share evenly, in the order of the loops. A short prompt therefore does not wait for the end of a
+//   long one.
+//   - The first running prompt gets a chunk in each step, beyond the limit if necessary. It therefore ends, and another becomes the first.
 //
 // A request counts as a prompt in a step if it wants more tokens than a decode with its draft tokens, and has no encoder inputs, which must
 // fit whole. Decodes are never limited.
@@ -61,7 +63,7 @@ class PromptShares {
   [[nodiscard]] bool is_of(const Request& request, const Share& share) const;
   [[nodiscard]] const Share* find(const Request& request) const;
   void count(const Request& request, std::int64_t wanted);
-  // Both return whether a request decodes.
+  // Count the running and the waiting requests. Each function returns whether a request decodes.
   bool count_running();
   bool count_waiting();
   void divide();

@@ -1,6 +1,6 @@
-// Finds the requests that ran on blocks whose load failed. Called by FailedLoads during apply(), and by Core::requests_invalidated_by()
-// before it, on the core's thread. It does not change the requests: other parts recover or end them. It must find every request that read a
-// bad block in an outstanding plan, because otherwise blocks with wrong content would be cached.
+// Finds the requests that ran on blocks whose load failed. Called by FailedLoads and LoadFailureRecovery during apply(), and by
+// Core::requests_invalidated_by() before it, on the core's thread. It does not change the requests: other parts recover or end them. It
+// must find every request that read a bad block in an outstanding plan, because otherwise blocks with wrong content would be cached.
 #include "core/schedule/moves/failed_load_tracker.h"
 
 #include <algorithm>

@@ -24,7 +24,8 @@ struct EncoderGrant {
   std::span<const std::uint32_t> to_share;    // inputs whose output another input of this step computes (encoder_outputs_held_per_input)
 };
 
-// Called by the running loop and the waiting loop, on the core's thread. For each request, a loop calls schedule() first, and allocate()
+// Called by the two loops and by the parts that preempt, advance or end requests, on the core's thread. For each request, a loop calls
+// schedule() first, and allocate()
 // with the same grant when the request has its blocks. No other request may be planned in between, because the grant contains the remaining
 // budget.
 class EncoderScheduler {

@@ -1,6 +1,7 @@
 #pragma once
 // Differences between the policies other than the order of the queues (request_queue.h): what happens before a step, which request is
-// preempted, and whether the blocks of a finished request are kept.
+// preempted, and whether the blocks of a finished request are kept. With several tenants, tenant_turns.h first chooses a request to
+// preempt.
 //
 //                 before a step         preempted request                                     blocks of a finished turn
 //   fcfs          -                     the one admitted last                                 are freed

@@ -24,7 +24,7 @@
 
 namespace quire {
 
-// Called by both loops and by preemption, on the core's thread.
+// Called by both loops, by PromptShares and by preemption, on the core's thread.
 class TenantScheduler {
  public:
   TenantScheduler(const Context& context, const Queues& queues) : context_(context), queues_(queues) {}
@@ -70,8 +70,8 @@ class TenantScheduler {
     if (!may_take_row(beneficiary)) return running.end();
     return last_of(running, *largest_share(), may_take_from_background(beneficiary), can_preempt);
   }
-  // Returns the request to preempt when running requests need blocks: the last request of the largest share. Returns end() if several shares
-  // have as many rows, or if that share has one row; a background request next to others is returned in any case.
+  // Returns the request to preempt when running requests need blocks: the last request of the largest share. Returns end() if several
+  // shares have as many rows, or if that share has one row; a background request next to others is returned in any case.
   [[nodiscard]] std::vector<Request*>::iterator find_victim_of_largest_share(std::vector<Request*>& running) const;
   void note_preempted(const Request& victim);
 

@@ -1,5 +1,6 @@
 #pragma once
-// OpenAI's /v1/responses: each item of an answer has separate events, and answers are stored for the next turn.
+// Routes of OpenAI's /v1/responses: create, read and delete a response, list its input items, and count input tokens. Each item of an
+// answer has separate events, and answers are stored for the next turn.
 #include "server/api/routes.h"
 
 namespace quire {

@@ -73,16 +73,16 @@ struct CutCase {
 TEST(TranscriptTest, CutsWindowsAtConsecutiveTimestamps) {
   const auto t = [](double seconds) { return time_token(static_cast<int>(seconds * 50.0 + 0.5)); };
   const CutCase cases[] = {
-      // two segments and the beginning of a third, which is transcribed again
+      // The window has two segments and the beginning of a third segment, which is transcribed again.
       {{t(0), 1, t(2), t(2), 2, t(5), t(5), 3}, 30.0, {{0, 2}, {2, 5}}, 5.0},
-      // the last one ends with the window
+      // The last segment ends with the window.
       {{t(0), 1, t(2), t(2), 2, t(5)}, 30.0, {{0, 2}, {2, 5}}, 30.0},
-      // one text, with or without an end
+      // The window has one text, with or without a timestamp at its end.
       {{t(0), 1, 2, t(4)}, 30.0, {{0, 4}}, 30.0},
       {{t(0), 1, 2}, 12.5, {{0, 12.5}}, 12.5},
       {{1, 2}, 30.0, {{0, 30}}, 30.0},
       {{}, 30.0, {}, 30.0},
-      // timestamps after the end of the audio, and almost no progress
+      // The timestamps are after the end of the audio, or make almost no progress.
       {{t(0), 1, t(28), t(28), 2}, 10.0, {{0, 10}}, 10.0},
       {{t(0), 1, t(0.02), t(0.02), 2}, 30.0, {{0, 0.02}}, 1.0},
   };
