@@ -137,7 +137,7 @@ Command add_demo_command(CLI::App& app) {
   set_demo_defaults(*flags);
   add_engine_flags(*command, flags->engine);
   command->add_option("--port", flags->server.port, "Port to listen on; 0: any free port")->capture_default_str();
-  command->add_option("--kv-dram", flags->kv_dram.bytes, "Memory for blocks that the KV cache has evicted; 0: off")
+  command->add_option("--kv-dram", flags->kv_dram.bytes, "Size of a host memory tier for KV blocks; 0: no tier")
       ->transform(bytes_flag())
       ->default_str("512MiB");
   command->add_option("--clients", flags->mix.num_clients, "Number of simulated clients, of five kinds")

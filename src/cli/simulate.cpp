@@ -175,7 +175,7 @@ void add_tier_model_flags(CLI::App& app, SimulationOptions& simulation) {
            flag, [&bytes_per_s](std::uint64_t given) { bytes_per_s = static_cast<double>(given); }, help)
         ->transform(bytes_flag());
   };
-  app.add_option("--kv-dram", tier.bytes, "Size of a memory tier of each instance, for evicted blocks (default 0: no tier)")
+  app.add_option("--kv-dram", tier.bytes, "Size of a host memory tier of each instance for KV blocks (default 0: no tier)")
       ->transform(bytes_flag());
   app.add_option("--kv-dram-policy", tier.eviction_policy, "Eviction policy of --kv-dram: lru, arc, arc_paper or s3fifo")
       ->capture_default_str();

@@ -57,7 +57,7 @@ std::string shorten(std::string_view message) {
   return text;
 }
 
-std::unexpected<Error> refuse(std::string message, std::string remedy = {}) {
+std::unexpected<Error> refuse(std::string message, std::string remedy = "change the grammar or the schema") {
   return fail(ErrorCode::invalid_argument, "structured_output", std::move(message), std::move(remedy));
 }
 
