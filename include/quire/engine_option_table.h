@@ -199,8 +199,8 @@ inline constexpr auto kObservationOptions = std::to_array<Option<EngineOptions>>
 
 inline constexpr auto kTenantOptions = std::to_array<Option<EngineOptions>>({
     {member<&EngineOptions::max_tenant_waiting>, {.flag = "--max-tenant-waiting", .group = OptionGroup::security,
-     .help = "Maximum number of waiting requests of one tenant; further requests get status 429 (default: an even share of "
-             "--max-num-waiting, at least 128)"}},
+     .help = "Maximum number of waiting requests of one tenant; further requests get status 429 (default with tenant keys: an even share "
+             "of --max-num-waiting, at least 128; else --max-num-waiting)"}},
 });
 
 inline constexpr auto kKvDramOptions = std::to_array<Option<KvDramOptions>>({
