@@ -300,11 +300,11 @@ TEST(CorruptGguf, TensorShapes) {
     GgmlType type;
     std::string_view message;
   };
-  for (const Lie& lie :
-       {Lie{{1, 1, 1, 1, 1}, GgmlType::f32, "dimensions"}, Lie{{0}, GgmlType::f32, "dimension is 0"},
-        Lie{{huge, 8}, GgmlType::f32, "overflows"}, Lie{{huge}, GgmlType::f32, "overflows"},
-        Lie{{32, std::uint64_t{1} << 58, 2}, GgmlType::q8_0, "overflows"}, Lie{{huge, huge, huge, huge}, GgmlType::f32, "overflows"},
-        Lie{{33}, GgmlType::q4_0, "block of 32"}, Lie{{128, 2}, GgmlType::q4_k, "block of 256"}, Lie{{1024}, GgmlType::f32, "exceeds"}}) {
+  for (const Lie& lie : {Lie{{1, 1, 1, 1, 1}, GgmlType::f32, "dimensions"}, Lie{{0}, GgmlType::f32, "dimension is 0"},
+                         Lie{{huge, 8}, GgmlType::f32, "overflows"}, Lie{{huge}, GgmlType::f32, "overflows"},
+                         Lie{{32, std::uint64_t{1} << 58, 2}, GgmlType::q8_0, "overflows"},
+                         Lie{{huge, huge, huge, huge}, GgmlType::f32, "overflows"}, Lie{{33}, GgmlType::q4_0, "multiple of 32"},
+                         Lie{{128, 2}, GgmlType::q4_k, "multiple of 256"}, Lie{{1024}, GgmlType::f32, "exceeds"}}) {
     GgufBuilder builder = small_gguf();
     builder.tensor("lie", lie.type, lie.dims, 0);
     expect_corrupt(builder, "lie", lie.message);

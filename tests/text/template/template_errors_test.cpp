@@ -193,9 +193,15 @@ TEST(TemplateErrors, LinesOfMacrosEndWithTheCall) {
                 {{"{% macro f() %}\n\n{{ b }}{% endmacro %}{{ (f() ~ s).x(\nf(), 1) + 1 }}", "line 3: 'str object' has no attribute 'x'"}});
 }
 
-TEST(TemplateErrors, ErrorsOfParsingHaveARemedy) {
+TEST(TemplateErrors, SayWhatToDo) {
   EXPECT_EQ(ChatTemplate::parse("{{").error().remedy, "use another template");
-  EXPECT_EQ(template_error("{{ missing.x }}").remedy, "");
+  EXPECT_EQ(template_error("{{ missing.x }}").remedy, "change the messages, or use another template");
+  EXPECT_EQ(template_error("{{ raise_exception('roles must alternate') }}").to_string(),
+            "messages: roles must alternate; change the messages, or use another template");
+  TemplateOptions options;
+  options.limits.max_steps = 100;
+  EXPECT_EQ(template_error("{% for x in range(999) %}{% endfor %}", "{}", options).remedy,
+            "send fewer or shorter messages, or use another template");
 }
 
 TEST(TemplateErrors, SourcesAreTextOfABoundedSize) {

@@ -62,7 +62,8 @@ TEST(ToolDefinitions, FillInFieldsOnlyWhenTheTemplateFails) {
   EXPECT_EQ(rendered("{{ 'a' + tools[0].function.parameters.properties.x.type }}",
                      R"([{"function": {"name": "f", "parameters": {"properties": {"x": {}}}}}])"),
             "astring");
-  EXPECT_EQ(rendered("{{ raise_exception('no tools') }}", R"([{"function": {"name": "f"}}])"), "error messages: no tools");
+  EXPECT_EQ(rendered("{{ raise_exception('no tools') }}", R"([{"function": {"name": "f"}}])"),
+            "error messages: no tools; change the messages, or use another template");
 }
 
 }  // namespace
