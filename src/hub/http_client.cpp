@@ -3,9 +3,7 @@
 #include "hub/http_client.h"
 
 #include <fmt/format.h>
-#include <openssl/x509.h>
 
-#include <array>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -16,8 +14,6 @@
 #include <boost/url/url.hpp>
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -205,28 +201,12 @@ class Exchange {
   bool has_answered_ = false;
 };
 
-// Returns the file with the system's certificates if OpenSSL's default path has none; empty: use the default. The path of a packaged
-// OpenSSL is that of the system that built the package.
-std::string certificate_file() {
-  const auto exists = [](const char* path) {
-    std::error_code error;
-    return path != nullptr && std::filesystem::exists(path, error);
-  };
-  if (std::getenv(X509_get_default_cert_file_env()) != nullptr || std::getenv(X509_get_default_cert_dir_env()) != nullptr) return {};
-  if (exists(X509_get_default_cert_file())) return {};
-  constexpr std::array kKnown{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                              "/etc/ssl/cert.pem"};
-  for (const char* path : kKnown)
-    if (exists(path)) return path;
-  return {};
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const NetTls>> HttpClient::tls_for(bool is_https) {
   if (!is_https) return std::make_shared<const NetTls>();
   if (tls_ == nullptr) {
-    auto tls = NetTls::create(certificate_file(), "SSL_CERT_FILE");
+    auto tls = NetTls::create(system_certificate_file(), "SSL_CERT_FILE");
     if (!tls) return tls;
     tls_ = *std::move(tls);
   }

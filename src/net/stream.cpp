@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
 #include <poll.h>
 #include <pthread.h>
@@ -16,9 +17,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -66,6 +70,20 @@ std::string problem_of(int error) {
 }
 
 }  // namespace
+
+std::string system_certificate_file() {
+  const auto exists = [](const char* path) {
+    std::error_code error;
+    return path != nullptr && std::filesystem::exists(path, error);
+  };
+  if (std::getenv(X509_get_default_cert_file_env()) != nullptr || std::getenv(X509_get_default_cert_dir_env()) != nullptr) return {};
+  if (exists(X509_get_default_cert_file())) return {};
+  constexpr std::array kKnown{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                              "/etc/ssl/cert.pem"};
+  for (const char* path : kKnown)
+    if (exists(path)) return path;
+  return {};
+}
 
 Result<std::shared_ptr<const NetTls>> NetTls::create(const std::string& ca_file, const char* field) {
   auto tls = std::make_shared<NetTls>();
@@ -199,10 +217,10 @@ bool NetStream::begin_tls() {
   if (ssl_ == nullptr || SSL_set_fd(ssl_, descriptor_) != 1) return false;
   // If the host is an IP address, its certificate must be for that address.
   X509_VERIFY_PARAM* const verified = SSL_get0_param(ssl_);
-  if (X509_VERIFY_PARAM_set1_ip_asc(verified, address_.host.c_str()) == 1) return true;
+  std::string name = address_.certificate_name.empty() ? address_.host : address_.certificate_name;
+  if (X509_VERIFY_PARAM_set1_ip_asc(verified, name.c_str()) == 1) return true;
   ERR_clear_error();
   // SSL_set_tlsext_host_name is a macro with an old-style cast.
-  std::string name = address_.host;
   return SSL_set1_host(ssl_, name.c_str()) == 1 &&
          SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1;
 }
@@ -248,6 +266,16 @@ std::ptrdiff_t NetStream::write(std::span<const std::byte> from) {
   if (errno == EAGAIN || errno == EINTR) return 0;
   lose(problem_of(errno));
   return -1;
+}
+
+std::string NetStream::peer_address() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  if (descriptor_ < 0 || getpeername(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.ss_family == AF_UNIX ||
+      getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return {};
+  return text.data();
 }
 
 short NetStream::events(bool has_output) const {

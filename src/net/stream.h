@@ -24,7 +24,12 @@ struct NetAddress {
   std::uint16_t port = 0;
   std::string unix_path;  // path of a unix socket
   bool is_tls = false;
+  std::string certificate_name{};  // host name that the certificate must have; empty: `host`
 };
+
+// Returns the file with the system's certificates if OpenSSL's default path has none; empty: use the default. The path of a packaged
+// OpenSSL is the path on the system that built the package.
+std::string system_certificate_file();
 
 // The trusted certificates, which all TLS streams of one purpose share. Empty without TLS.
 class NetTls {
@@ -65,6 +70,8 @@ class NetStream {
 
   // Returns the descriptor for poll(); -1: the stream has no descriptor.
   [[nodiscard]] int descriptor() const { return descriptor_; }
+  // Returns the IP address of the other side, as text; empty: the stream is not open, or is a Unix socket.
+  [[nodiscard]] std::string peer_address() const;
   // Returns the events for poll().
   [[nodiscard]] short events(bool has_output) const;
   [[nodiscard]] const std::string& lost_reason() const { return why_; }

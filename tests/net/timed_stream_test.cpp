@@ -119,5 +119,16 @@ TEST(TimedStream, DoesNotConnectToARefusedAddress) {
   EXPECT_NE(stream.why().find("are not allowed"), std::string::npos) << stream.why();
 }
 
+TEST(NetStream, ReportsTheAddressOfItsPeer) {
+  const Listener listener;
+  NetStream stream(listener.address(), std::make_shared<const NetTls>());
+  for (int i = 0; i < 5000 && stream.advance() == NetStream::State::opening; ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(stream.peer_address(), "127.0.0.1");
+  listener.say("");
+  std::array<std::byte, 8> text{};
+  for (int i = 0; i < 5000 && stream.read(text) == 0; ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(stream.peer_address(), "") << "a lost stream has no peer";
+}
+
 }  // namespace
 }  // namespace quire
