@@ -57,6 +57,8 @@ quire_room(engine_requests engine/requests PART DEPS base core_kv_hash engine_ad
 quire_room(engine_loop engine/loop PART DEPS base worker engine_adapters engine_publish engine_requests engine_stats engine_trace LINKS core_schedule core_explain core_curve)
 quire_room(engine engine DEPS base core_kv core_kv_hash kernel memory model model_weights tier worker engine_adapters engine_loop engine_publish engine_requests engine_tiers engine_trace LINKS log core_schedule core_explain core_curve engine_journal engine_offload)
 quire_room(lab lab PCH quire_json_pch DEPS base core_connect core_journal LINKS core_schedule core_curve engine LIBS Boost::json ${QUIRE_ZLIB_LIBS} EXCLUDE ${QUIRE_ZLIB_UNUSED})
+# The load generator of quire bench --url.
+quire_room(traffic traffic PCH quire_json_pch DEPS base format net text LINKS lab LIBS Boost::json Boost::url)
 # The rooms of the server, in the order in which a request passes through them.
 quire_room(server_http server/http PART DEPS base net text LINKS log LIBS Boost::url OpenSSL::SSL NO_PCH)
 quire_room(server_request server/request PART PCH quire_json_pch DEPS base format media text server_http LINKS engine LIBS Boost::json)
@@ -77,7 +79,7 @@ quire_embed(server_operate server/operate/api_page.h api_page_html src/server/op
 quire_embed(server_operate server/operate/api_page.h openapi_json docs/openapi.json)
 include(cmake/Pages.cmake)
 quire_room(cli_flags cli/flags PART PCH quire_json_pch DEPS base LINKS server engine LIBS CLI11::CLI11)
-quire_room(cli cli PCH quire_json_pch DEPS base hub text server_http cli_flags LINKS server engine tier lab LIBS CLI11::CLI11 EXCLUDE main.cpp flags)
+quire_room(cli cli PCH quire_json_pch DEPS base hub text traffic server_http cli_flags LINKS server engine tier lab LIBS CLI11::CLI11 EXCLUDE main.cpp flags)
 quire_embed(cli cli/result_files.h plot_page_html src/cli/plot_page.html)
 include(cmake/Cli.cmake)
 include(cmake/TextTests.cmake)
