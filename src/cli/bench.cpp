@@ -1,5 +1,6 @@
-// quire bench: measures the engine on this machine, without HTTP. Each round submits its requests together, and a sink measures them. The
-// output is the median of the rounds, for comparisons on one machine. Runs on the main thread; the engine has a separate thread.
+// quire bench: measures the engine on this machine, without HTTP, or a running server (bench_url.h). Each round submits its requests
+// together, and a sink measures them. The output is the median of the rounds, for comparisons on one machine. Runs on the main thread; the
+// engine has a separate thread.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/format_bytes.h"
+#include "cli/bench_url.h"
 #include "cli/command.h"
 #include "cli/find_model.h"
 #include "cli/flags/engine_flags.h"
@@ -20,6 +22,23 @@
 namespace quire {
 
 namespace {
+
+constexpr const char* kBenchFooter = R"(Examples:
+  quire bench model.gguf --concurrency 1,8,32 --prompt-tokens 512 --output-tokens 64
+      the engine in this process: speed by number of concurrent requests
+  quire bench --url http://127.0.0.1:8000 --num-prompts 200 --input-len 512 --output-len 64 --max-concurrency 16
+      a running server with 16 clients, each of which sends its next request after an answer
+  quire bench --url http://gpu-1:8000 --request-rate 4 --num-prompts 500 --goodput ttft:500 tpot:50 --json run.json --plot run.html
+      4 arrivals per second; counts the requests whose first token takes at most 500 ms and each further token 50 ms
+  quire bench --url http://gpu-1:8000 --workload prefix --num-prefixes 20 --prefix-len 2000 --suffix-len 100
+      prompts that share long beginnings, to measure the prefix cache
+  quire bench --url http://gpu-1:8000 --workload trace --dataset-path conversation_trace.jsonl.gz --rate-scale 0.5
+      the arrivals of a trace, at half its rate
+
+TTFT is the time from sending a request to its first text. TPOT is the mean time per output token after the first. ITL is the time
+between two chunks of a stream. E2E is the time from sending to the last chunk. Lengths of text prompts are adapted to the server's
+tokenizer with two short requests, and measured with the usage that the server reports. A second run with the same --seed finds its
+prompts in the server's prefix cache. Ctrl-C prints the results so far. The exit status is 1 if a request failed.)";
 
 struct BenchFlags {
   EngineOptions engine;
@@ -135,9 +154,11 @@ Result<int> bench(const BenchFlags& flags) {
 }  // namespace
 
 Command add_bench_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bench", "Measure the speed of the engine on this machine, without HTTP");
+  CLI::App* command = app.add_subcommand("bench", "Measure the engine on this machine, or any server with OpenAI's API (--url)");
   auto flags = std::make_shared<BenchFlags>();
+  auto url_flags = std::make_shared<BenchUrlFlags>();
   add_engine_flags(*command, flags->engine);
+  CLI::Option* const model = command->get_option("model")->required(false);
   add_option_flags(*command, kJournalOptions, flags->engine.journal);
   command->add_option("--concurrency", flags->concurrency, "Numbers of concurrent requests, one row of the table each: 1,8,64")
       ->delimiter(',')
@@ -151,13 +172,24 @@ Command add_bench_command(CLI::App& app) {
   command->add_option("--rounds", flags->rounds, "Number of repetitions; the median is shown")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--temperature", flags->temperature,
-                   "Sampling temperature, with fixed seeds. A model with random weights repeats itself at 0 (default 0: greedy)")
-      ->check(CLI::NonNegativeNumber);
+  const CLI::Option* const temperature =
+      command
+          ->add_option("--temperature", flags->temperature,
+                       "Sampling temperature. A model with random weights repeats itself at 0 (default 0: greedy; --url: the server's)")
+          ->check(CLI::NonNegativeNumber);
   command->add_flag("--shared-prompt", flags->shared_prompt, "Give all requests the same prompt, to measure the prefix cache");
-  command->footer("Example: quire bench model.gguf --concurrency 1,8,32 --prompt-tokens 512 --output-tokens 64");
-  return {command, [flags]() -> Result<int> {
+  add_bench_url_flags(*command, *url_flags);
+  command->footer(kBenchFooter);
+  return {command, [flags, url_flags, command, model, temperature]() -> Result<int> {
+            if (const auto valid = check_flag_groups(*command); !valid) return std::unexpected(valid.error());
+            if (command->get_option("--url")->count() > 0) {
+              url_flags->seed = flags->engine.seed;
+              if (temperature->count() > 0) url_flags->temperature = flags->temperature;
+              return bench_url(*url_flags);
+            }
+            if (model->count() == 0)
+              return fail(ErrorCode::invalid_argument, "MODEL", "is missing",
+                          "give a model, or --url http://HOST:PORT of a running server");
             if (auto found = find_models(flags->engine); !found) return std::unexpected(std::move(found.error()));
             return bench(*flags);
           }};

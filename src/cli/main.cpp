@@ -23,6 +23,7 @@ constexpr const char* kFooter = R"(Examples:
   quire run model.gguf "Once upon a"     one answer in the terminal
   quire inspect model.gguf               show the properties of a model, and what fits into memory
   quire bench model.gguf                 measure the speed on this machine
+  quire bench --url http://HOST:PORT     measure a running server over HTTP
   quire doctor                           show what this machine and this build offer, and their limits
   quire trace PATH                       show the recorded steps of the scheduler
   quire replay JOURNAL                   replay a recorded run and compare every decision
