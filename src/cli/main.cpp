@@ -9,7 +9,7 @@
 #include "cli/commit.h"
 #include "cli/config_file.h"
 #include "cli/flags/flag_names.h"
-#include "cli/usage_error.h"
+#include "cli/flags/usage_error.h"
 #include "quire/base/version.h"
 
 namespace {
@@ -51,22 +51,10 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   const std::vector<quire::Command> commands = {
-      quire::add_serve_command(app),
-      quire::add_demo_command(app),
-      quire::add_run_command(app),
-      quire::add_inspect_command(app),
-      quire::add_bench_command(app),
-      quire::add_pull_command(app),
-      quire::add_list_command(app),
-      quire::add_rm_command(app),
-      quire::add_recommend_command(app),
-      quire::add_trace_command(app),
-      quire::add_replay_command(app),
-      quire::add_simulate_command(app),
-      quire::add_calibrate_command(app),
-      quire::add_cache_command(app),
-      quire::add_explain_command(app),
-      quire::add_curve_command(app),
+      quire::add_serve_command(app),     quire::add_demo_command(app),  quire::add_run_command(app),     quire::add_inspect_command(app),
+      quire::add_bench_command(app),     quire::add_pull_command(app),  quire::add_list_command(app),    quire::add_rm_command(app),
+      quire::add_recommend_command(app), quire::add_trace_command(app), quire::add_replay_command(app),  quire::add_simulate_command(app),
+      quire::add_calibrate_command(app), quire::add_cache_command(app), quire::add_explain_command(app), quire::add_curve_command(app),
       quire::add_doctor_command(app)};
   const auto arguments = quire::with_config_file({argv + 1, argv + argc});
   if (!arguments.has_value()) {

@@ -1,5 +1,5 @@
 // Tests the texts of errors in the arguments of the command line.
-#include "cli/usage_error.h"
+#include "cli/flags/usage_error.h"
 
 #include <gtest/gtest.h>
 

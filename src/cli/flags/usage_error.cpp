@@ -1,6 +1,6 @@
 // Words the errors of CLI11. CLI11's exceptions contain only a text, so this file finds the cause in the state of the parsed commands: the
 // arguments that no option took, the options with too many values or a wrong type, and the arguments that are missing.
-#include "cli/usage_error.h"
+#include "cli/flags/usage_error.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
