@@ -338,6 +338,12 @@ class QUIRE_API Engine {
   // lease_adapter().
   virtual Result<RequestId> submit(EngineRequest request, OutputSink& sink) = 0;
 
+  // Submits a request, waits for its end and returns the whole output: all tokens, with their log probabilities and experts if requested.
+  // Thread-safe; must not be called on the engine thread. A request that fails after submit() is an error: RequestOutput::refusal, or `io`
+  // with RequestOutput::error. Other errors: `invalid_argument` (`n` is not 1, or the request is a session, which does not end), and the
+  // errors of submit().
+  Result<RequestOutput> generate(EngineRequest request);
+
   // Forks a request and returns the first of `n` consecutive ids. Thread-safe. Errors: `invalid_argument` (n), `not_found` (the parent has
   // ended), `overloaded` (also while the engine thread does not know the parent yet), `unsupported` (an encoder-decoder model),
   // `shutting_down`. If the fork fails later (the parent has ended meanwhile, max_tokens is reached, or CoreLimits::max_fork_family), each

@@ -25,6 +25,32 @@ TEST_P(EngineTest, AnswersARequest) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
+TEST_P(EngineTest, GeneratesOneWholeOutput) {
+  const auto engine = start(GetParam(), {});
+  EngineRequest request = make_request(40, 30);
+  request.sampling.logprobs = 0;
+  const auto whole = engine->generate(request);
+  ASSERT_TRUE(whole.has_value()) << whole.error().to_string();
+  const Collector::Answer answer = expected(request);
+  EXPECT_EQ(whole->tokens, answer.tokens);
+  EXPECT_EQ(whole->logprobs.size(), answer.tokens.size());
+  EXPECT_EQ(whole->reason, answer.reason);
+  EXPECT_EQ(engine->generate(request)->num_cached_tokens, 32U);
+}
+
+TEST_P(EngineTest, GeneratesNothingForRequestsWithoutOneEnd) {
+  const auto engine = start(GetParam(), {});
+  EngineRequest request = make_request(4, 3);
+  request.n = 2;
+  EXPECT_EQ(engine->generate(request).error().field, "n");
+  request = make_request(4, 3);
+  request.session = true;
+  EXPECT_EQ(engine->generate(request).error().field, "session");
+  EXPECT_EQ(engine->generate({}).error().field, "prompt");
+  engine->stop(10.0);
+  EXPECT_EQ(engine->generate(make_request(4, 3)).error().code, ErrorCode::shutting_down);
+}
+
 TEST_P(EngineTest, RefusesInvalidRequestsAndServesTheNextOnes) {
   Collector sink;
   const auto engine = start(GetParam(), {});
