@@ -10,7 +10,7 @@ TITLES = {"struct": "struct", "class": "class", "union": "union"}
 # The headers that a new reader needs first. All other headers follow in alphabetical order.
 GROUPS = {
     "The engine in a program": ("engine_builder.h", "engine.h", "options.h", "sampling.h", "request.h", "structured_output.h", "pooling.h",
-                                "model_info.h", "server.h", "server_options.h"),
+                                "model_info.h", "server.h", "server_options.h", "local_api.h"),
     "Text": ("text/tokenizer.h", "text/detokenizer.h", "text/chat_template.h", "text/generation_config.h", "text/utf8_repair.h"),
     "The core, stepped by its host": ("core.h", "core_config.h", "plan.h", "ids.h", "error.h", "kv_spec.h", "kv_layout.h", "multimodal.h", "kv_stats.h"),
     "Seams": ("connector.h", "connector_registry.h", "transfer.h", "transport.h", "offload.h", "offload_manager.h", "eviction_policy.h",
@@ -172,7 +172,7 @@ class CppPages:
 
     def index(self):
         out = ["# C++ headers", "", "Contracts: return values, ownership, threads and units. [Embedding quire](../../embedding.md) "
-               "says how a program uses them, with four examples that the tests compile.", ""]
+               "says how a program uses them, with examples that the tests compile.", ""]
         for title, rows in self.groups():
             out += [f"## {title}", "", "| header | |", "|---|---|"]
             for header in rows:
