@@ -98,6 +98,14 @@ has() {
   for file in "$@"; do [ -s "$root$file" ] || { echo "$file is missing" >&2; exit 1; }; done
 }
 
+# finds_c_api FOLDER: checks that FOLDER has the C API, and that its library finds all libraries that it needs.
+finds_c_api() {
+  has "$1/include/quire/quire.h"
+  inside sh -c 'library=$(find "$0/lib" -name libquire_c.so.0) && test -n "$library" && ! ldd "$library" | grep "not found"' "$1" ||
+    { echo "libquire_c.so.0 in $1 is missing or cannot be loaded" >&2; exit 1; }
+  inside sh -c 'find "$0/lib" -path "*/pkgconfig/quire.pc" | grep -q .' "$1" || { echo "quire.pc is missing in $1" >&2; exit 1; }
+}
+
 install_deb() {
   inside apt-get update -qq
   inside env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 /dist/quire_*.deb' \
@@ -111,8 +119,9 @@ test_deb() {
   answers deb quire
   has /usr/share/man/man1/quire.1.gz /usr/lib/systemd/system/quire.service /etc/default/quire /usr/share/bash-completion/completions/quire \
     /usr/share/zsh/vendor-completions/_quire /usr/share/doc/quire/copyright
+  finds_c_api /usr
   inside apt-get purge -y -qq quire >>"$folder/apt.log" 2>&1
-  for file in /usr/bin/quire /etc/default/quire /usr/lib/systemd/system/quire.service; do
+  for file in /usr/bin/quire /etc/default/quire /usr/lib/systemd/system/quire.service /usr/include/quire/quire.h; do
     [ ! -e "$root$file" ] || { echo "$file is left after a purge" >&2; exit 1; }
   done
   cleanup
@@ -124,6 +133,7 @@ test_tarball() {
   inside sh -c 'tar xzf /dist/quire-*.tar.gz --strip-components=1 -C /usr/local'
   answers tarball quire
   has /usr/local/share/man/man1/quire.1 /usr/local/lib/systemd/system/quire.service /usr/local/share/bash-completion/completions/quire
+  finds_c_api /usr/local
   cleanup
 }
 

