@@ -1,0 +1,3 @@
+module quire.example/stream
+
+go 1.20
