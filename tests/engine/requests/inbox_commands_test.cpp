@@ -205,7 +205,7 @@ TEST(InboxSessions, AcceptNoInputAfterTheirEndOrAClose) {
   EXPECT_EQ(refusal_text(inbox.append({.id = id, .tokens = {1}}, kSessionContext), ErrorCode::not_found),
             "session: request " + std::to_string(id.value) + " is not open; begin another session");
   inbox.close();
-  const std::string closed = "the engine is shutting down";
+  const std::string closed = "the engine is shutting down; send the request again after the restart, or to another server";
   EXPECT_EQ(refusal_text(inbox.append({.id = other, .tokens = {1}}, kSessionContext), ErrorCode::shutting_down), closed);
   EXPECT_EQ(refusal_text(inbox.check_room(), ErrorCode::shutting_down), closed);
   (void)taken(inbox);
