@@ -33,11 +33,9 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       first_prompt_tokens_(std::move(start.prepared.first_prompt_tokens)),
       returned_prompts_(std::move(start.prepared.returned_prompts)),
       wake_(std::move(start.wake)),
-      writer_(request_.shape->make_writer(
-          {request_.api, id_, request_.adapter.empty() ? model.name() : request_.adapter, start.created_s, request_.warnings,
-           request_.tags.is_background ? kBackgroundTier : ""},
-          request_,
-          model.tokenizer())) {
+      writer_(request_.shape->make_writer({request_.api, id_, request_.adapter.empty() ? model.name() : request_.adapter, start.created_s,
+                                           request_.warnings, request_.tags.is_background ? kBackgroundTier : ""},
+                                          request_, model.tokenizer())) {
   std::vector<std::string>& echoes = start.prepared.echoes;
   for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
     auto chat = make_chat();
