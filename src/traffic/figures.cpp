@@ -45,7 +45,7 @@ std::vector<std::pair<std::string, std::uint64_t>> grouped_failures(std::span<co
   }
   std::vector<std::pair<std::string, std::uint64_t>> failures;
   for (auto& [key, group] : groups) failures.push_back(std::move(group));
-  std::ranges::stable_sort(failures, std::ranges::greater(), &std::pair<std::string, std::uint64_t>::second);
+  std::ranges::sort(failures, [](const auto& a, const auto& b) { return std::pair(b.second, a.first) < std::pair(a.second, b.first); });
   return failures;
 }
 

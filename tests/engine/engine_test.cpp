@@ -31,7 +31,7 @@ TEST_P(EngineTest, GeneratesOneWholeOutput) {
   request.sampling.logprobs = 0;
   const auto whole = engine->generate(request);
   ASSERT_TRUE(whole.has_value()) << whole.error().to_string();
-  const Collector::Answer answer = expected(request);
+  const Expected answer = expected(request);
   EXPECT_EQ(whole->tokens, answer.tokens);
   EXPECT_EQ(whole->logprobs.size(), answer.tokens.size());
   EXPECT_EQ(whole->reason, answer.reason);

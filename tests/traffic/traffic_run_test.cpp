@@ -13,7 +13,7 @@ namespace {
 using test::PreparedServer;
 using End = RequestRecord::End;
 
-struct Run {
+struct LoadRun {
   TrafficOptions options{.max_concurrency = 4, .timeout_s = 20.0};
   std::vector<WorkloadRequest> requests{};
   TrafficHooks hooks{.body = [](std::uint32_t i) { return fmt::format(R"({{"request": {}}})", i); }};
@@ -29,7 +29,7 @@ PreparedServer::Answer always(std::string answer) {
 
 TEST(TrafficRun, SendsEachRequestOnceAndReusesConnections) {
   PreparedServer server(always(test::two_token_stream()));
-  const Run run{.requests = std::vector<WorkloadRequest>(30)};
+  const LoadRun run{.requests = std::vector<WorkloadRequest>(30)};
   const TrafficResult result = run.against(server.url() + "/v1/");
   ASSERT_EQ(result.records.size(), 30U);
   for (const RequestRecord& record : result.records) {
@@ -56,7 +56,7 @@ TEST(TrafficRun, ReadsAnAnswerThatArrivesByteByByte) {
     for (const char c : test::two_token_stream()) bytes.emplace_back(1, c);
     return bytes;
   });
-  const TrafficResult result = Run{.requests = std::vector<WorkloadRequest>(2)}.against(server.url());
+  const TrafficResult result = LoadRun{.requests = std::vector<WorkloadRequest>(2)}.against(server.url());
   for (const RequestRecord& record : result.records) {
     EXPECT_EQ(record.end, End::completed) << record.failure;
     ASSERT_EQ(record.gaps_s.size(), 1U);
@@ -71,7 +71,7 @@ TEST(TrafficRun, OpensAnotherConnectionIfTheServerClosesOne) {
     if (number % 3 == 0) return {to_the_end};
     return number % 3 == 1 ? std::vector{test::two_token_stream()} : std::vector<std::string>{};  // no answer on a used connection
   });
-  Run run{.requests = std::vector<WorkloadRequest>(5)};
+  LoadRun run{.requests = std::vector<WorkloadRequest>(5)};
   run.options.max_concurrency = 1;
   for (const RequestRecord& record : run.against(server.url()).records) EXPECT_EQ(record.end, End::completed) << record.failure;
 }
@@ -94,7 +94,7 @@ TEST(TrafficRun, CountsFailuresWithTheirReasons) {
         return {test::two_token_stream()};
     }
   });
-  Run run{.requests = std::vector<WorkloadRequest>(6)};
+  LoadRun run{.requests = std::vector<WorkloadRequest>(6)};
   run.options.max_concurrency = 1;
   const TrafficResult result = run.against(server.url());
   ASSERT_EQ(result.records.size(), 6U);
@@ -112,7 +112,7 @@ TEST(TrafficRun, FailsRequestsAfterTheTimeout) {
     if (request.find(R"("request": 1)") == std::string::npos) return {test::two_token_stream()};
     return {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"};
   });
-  Run run{.requests = std::vector<WorkloadRequest>(2)};
+  LoadRun run{.requests = std::vector<WorkloadRequest>(2)};
   run.options.timeout_s = 0.3;
   const TrafficResult result = run.against(server.url());
   EXPECT_EQ(result.records[0].end, End::completed) << result.records[0].failure;
@@ -125,13 +125,13 @@ TEST(TrafficRun, FailsEachRequestWithoutAServer) {
     PreparedServer gone(always(""));
     url = gone.url();
   }
-  const TrafficResult result = Run{.requests = std::vector<WorkloadRequest>(3)}.against(url);
+  const TrafficResult result = LoadRun{.requests = std::vector<WorkloadRequest>(3)}.against(url);
   for (const RequestRecord& record : result.records) EXPECT_EQ(record.failure, "Connection refused");
 }
 
 TEST(TrafficRun, SendsARequestAfterTheEndOfAnother) {
   PreparedServer server(always(test::two_token_stream()));
-  Run run{.requests = std::vector<WorkloadRequest>(4)};
+  LoadRun run{.requests = std::vector<WorkloadRequest>(4)};
   run.requests[1] = {.start_s = 0.05, .after = 0};
   run.requests[2] = {.start_s = 0.0, .after = 1};
   run.requests[3] = {.start_s = 0.02};
@@ -145,7 +145,7 @@ TEST(TrafficRun, SendsARequestAfterTheEndOfAnother) {
 
 TEST(TrafficRun, StopsWithTheResultsSoFar) {
   PreparedServer server(always(test::two_token_stream()));
-  Run run{.requests = std::vector<WorkloadRequest>(3)};
+  LoadRun run{.requests = std::vector<WorkloadRequest>(3)};
   run.requests[2].start_s = 1e6;
   std::size_t num_ended = 0;
   run.hooks.progress = [&](std::size_t ended) { num_ended = ended; };
