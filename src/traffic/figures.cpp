@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, std::uint64_t>> grouped_failures(std::span<co
   std::map<std::string, std::pair<std::string, std::uint64_t>> groups;  // by reason without numbers, after the status
   for (const RequestRecord& record : records) {
     if (record.end != RequestRecord::End::failed) continue;
-    const std::size_t status_end = std::min<std::size_t>(record.failure.find(": "), 4);
+    const std::size_t status_end = std::min({record.failure.find(": "), record.failure.size(), std::size_t{4}});
     const std::string key = record.failure.substr(0, status_end) + without_numbers(record.failure.substr(status_end));
     ++groups.try_emplace(key, record.failure, 0).first->second.second;
   }

@@ -130,6 +130,7 @@ TEST(TrafficReport, HasTheKeysOfVllm) {
   const TrafficFigures figures = figures_of(result, {.ttft_ms = 100.0});
   TrafficSetup setup{.url = "http://h:1", .path = "/v1/completions", .model = "m", .workload = "random", .num_prompts = 2};
   setup.request_rate = INFINITY;
+  setup.limits.ttft_ms = 100.0;
   const auto json = boost::json::parse(traffic_json(figures, setup, result.records)).as_object();
   for (const char* key : {"date",
                           "backend",
@@ -172,7 +173,7 @@ TEST(TrafficReport, HasTheKeysOfVllm) {
   EXPECT_FALSE(boost::json::parse(traffic_json(figures, setup, {})).as_object().contains("itls"));
   const std::string table = traffic_table(figures, setup);
   EXPECT_NE(table.find("429: \"full\" x   x 1\n"), std::string::npos) << table;
-  EXPECT_NE(table.find("TTFT <= 100"), std::string::npos);
+  EXPECT_NE(table.find("TTFT <= 100"), std::string::npos) << table;
 }
 
 }  // namespace
