@@ -2,7 +2,7 @@
 """Checks which folder includes which. The allowed includes are defined only in cmake/: a room may include itself, include/quire and the
 rooms after DEPS in its quire_room() line. A room after LINKS is linked through a facade and must not be included. The script checks
 each #include "..." under src/, include/ and python/src, and the table of rooms in ARCHITECTURE.md. Neither rooms nor folders of public
-headers may have include cycles.
+headers may have include cycles. No two headers define a class of the same name.
 
 Usage: check_includes.py [REPO]. Prints each wrong line, and exits with 1 if it found any.
 """
@@ -15,6 +15,8 @@ from check_imports import circles
 ROOM = re.compile(r"quire_room\(\s*(\w+)\s+(\S+)([^)]*)\)")
 KEYWORDS = {"PART", "PCH", "DEPS", "LINKS", "LIBS", "EXCLUDE", "NO_PCH"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+NAMESPACE = re.compile(r"namespace ([\w:]+)")
+CLASS = re.compile(r"(?:class|struct)\s+(?:QUIRE_API\s+)?(\w+)(?![\w:]*::)(?:\s+final)?\s*(?::[^;]*)?\{")
 TABLE_ROW = re.compile(r"^\| `src/([^`]+)` \|.*\| *([^|]*?) *\|$")
 
 
@@ -86,10 +88,29 @@ def public_folders(repo):
     return graph
 
 
+def repeated_classes(repo):
+    """Yields an error for each class that two headers define under one name. Such classes share their inline functions in a program that links
+    both (the one-definition rule), even if no file includes both headers. Classes of anonymous namespaces are not compared."""
+    headers = {}
+    for path in sorted([*repo.glob("src/**/*.h"), *repo.glob("include/**/*.h")]):
+        scope, is_anonymous = "", False
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if match := NAMESPACE.match(line):
+                scope = match.group(1)
+            elif line in ("namespace {", "}  // namespace"):
+                is_anonymous = line == "namespace {"
+            elif not is_anonymous and (match := CLASS.match(line)):
+                headers.setdefault(f"{scope}::{match.group(1)}", {})[path.relative_to(repo).as_posix()] = None
+    for name, places in headers.items():
+        first, *others = places
+        yield from (f"{other}: {first} also defines {name}" for other in others)
+
+
 def check(repo):
     rooms = read_rooms(repo)
     errors = [f"cmake/Rooms.cmake: include cycle: {' -> '.join(circle)}" for circle in circles(rooms)]
     errors += [f"include: include cycle: {' -> '.join(circle)}" for circle in circles(public_folders(repo))]
+    errors += list(repeated_classes(repo))
     errors += list(check_architecture((repo / "ARCHITECTURE.md").read_text(encoding="utf-8"), rooms))
     for path in sorted([*repo.glob("src/**/*"), *repo.glob("include/**/*"), *repo.glob("python/src/**/*")]):
         if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".inc"):

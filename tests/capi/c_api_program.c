@@ -33,17 +33,18 @@ static void expect_error(int line, quire_code code, quire_code expected, quire_e
     expect_error(__LINE__, code, expected, error, part); \
   } while (0)
 
-// Ends the program if a call fails that all further checks need.
-static void require(quire_code code, quire_error* error) {
+// Ends the program if a call fails that all further checks need. `error` is a pointer, because C does not say which argument is evaluated
+// first.
+static void require(quire_code code, quire_error** error) {
   if (code == QUIRE_OK) return;
-  fprintf(stderr, "code %d: %s\n", (int)code, quire_error_message(error));
+  fprintf(stderr, "code %d: %s\n", (int)code, quire_error_message(*error));
   exit(1);
 }
 
 static quire_request* submit(quire_engine* engine, const char* path, const char* body) {
   quire_request* request = NULL;
   quire_error* error = NULL;
-  require(quire_submit(engine, path, body, &request, &error), error);
+  require(quire_submit(engine, path, body, &request, &error), &error);
   return request;
 }
 
@@ -251,7 +252,7 @@ int main(void) {
   quire_engine* engine = NULL;
   quire_error* error = NULL;
   require(quire_engine_load(model, "{\"max-model-len\": 4096, \"kv-cache-memory\": \"256MiB\", \"max-num-seqs\": 4}", &engine, &error),
-          error);
+          &error);
   check_answers(engine);
   check_other_routes(engine);
   check_request_errors(engine);

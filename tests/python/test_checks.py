@@ -63,6 +63,20 @@ def test_finds_cycles_of_public_headers(tmp_path):
     assert check_imports.circles(check_includes.public_folders(tmp_path)) == [["quire", "quire/low", "quire"]]
 
 
+def test_finds_classes_that_two_headers_define(tmp_path):
+    texts = {
+        "a/one.h": "namespace quire {\nclass Router {\n};\nclass Other;\nstruct Same::State {\n};\n}\n",
+        "b/two.h": "namespace quire {\nclass Router final : public Base {\n};\nclass Other {\n};\nstruct Same::State {\n};\n}\n",
+        "c/three.h": "namespace quire::test {\nstruct Router {\n};\n}\n",
+    }
+    for name, text in texts.items():
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert list(check_includes.repeated_classes(tmp_path)) == ["{0}/b/two.h: {0}/a/one.h also defines quire::Router".format("src")]
+    assert list(check_includes.repeated_classes(ROOT)) == []
+
+
 def test_check_fails_when_there_is_a_cycle(tmp_path):
     assert circles_of(tmp_path, {"bench:a.py": "import b\n", "bench:b.py": "import a\n"})
     done = subprocess.run([sys.executable, str(ROOT / "tools/check_imports.py"), str(tmp_path)], capture_output=True, text=True)

@@ -19,7 +19,7 @@ std::uint32_t idlest(std::span<const std::uint32_t> num_open) {
 
 }  // namespace
 
-std::uint32_t Router::choose(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open) {
+std::uint32_t InstanceRouter::choose(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open) {
   QUIRE_CHECK(!num_open.empty(), "there is at least one instance");
   switch (routing_) {
     case Routing::round_robin:
@@ -32,7 +32,7 @@ std::uint32_t Router::choose(std::span<const BlockHash> names, std::span<const s
   return 0;
 }
 
-std::uint32_t Router::by_prefix(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open) {
+std::uint32_t InstanceRouter::by_prefix(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open) {
   std::uint32_t chosen = idlest(num_open);
   const std::uint32_t most_open = 2 * num_open[chosen] + kSlack;
   // Tries the prefixes from the longest to the shortest, until the instance that has the prefix is not too busy.

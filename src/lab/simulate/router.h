@@ -11,9 +11,9 @@
 
 namespace quire {
 
-class Router {
+class InstanceRouter {
  public:
-  explicit Router(Routing routing) : routing_(routing) {}
+  explicit InstanceRouter(Routing routing) : routing_(routing) {}
 
   // Returns the chosen instance. `names` are the hashes of the request's blocks, which only by_prefix reads. `num_open` is the number of
   // unfinished requests per instance.

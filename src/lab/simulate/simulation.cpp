@@ -125,7 +125,7 @@ class Simulation {
   }
 
   SimulationRun run_;
-  Router router_;
+  InstanceRouter router_;
   std::vector<std::unique_ptr<Instance>> instances_;
   std::vector<Arrival> open_;  // requests without a predecessor, by time
   std::size_t next_open_ = 0;

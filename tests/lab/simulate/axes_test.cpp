@@ -160,10 +160,10 @@ std::vector<BlockHash> prompt_of(std::uint64_t family, std::size_t num_shared, s
 
 using Open = std::vector<std::uint32_t>;
 
-TEST(Router, ByPrefixKnowsTheFirstAndEverySixteenthBlock) {
+TEST(InstanceRouter, ByPrefixKnowsTheFirstAndEverySixteenthBlock) {
   // A prompt of the second family also goes to the second instance where it shares a known block.
   const auto goes_back = [](std::size_t num_shared, std::size_t num_blocks) {
-    Router router(Routing::by_prefix);
+    InstanceRouter router(Routing::by_prefix);
     EXPECT_EQ(router.choose(prompt_of(1, 40, 0, 40), Open{1, 0}), 1U);
     return router.choose(prompt_of(1, num_shared, 2, num_blocks), Open{0, 5}) == 1U;
   };
@@ -174,9 +174,9 @@ TEST(Router, ByPrefixKnowsTheFirstAndEverySixteenthBlock) {
   EXPECT_FALSE(goes_back(0, 0));
 }
 
-TEST(Router, ByPrefixPrefersTheLongestPrefix) {
+TEST(InstanceRouter, ByPrefixPrefersTheLongestPrefix) {
   const auto chosen = [](std::size_t num_shared, std::size_t num_blocks) {
-    Router router(Routing::by_prefix);
+    InstanceRouter router(Routing::by_prefix);
     // Instance 1 has the first block. Instance 2 gets the same prompt up to block 16, and instance 3 up to block 32.
     EXPECT_EQ(router.choose(prompt_of(1, 16, 0, 16), Open{1, 0, 1, 1}), 1U);
     EXPECT_EQ(router.choose(prompt_of(1, 17, 0, 17), Open{50, 50, 0, 50}), 2U);
@@ -197,9 +197,9 @@ TEST(Router, ByPrefixPrefersTheLongestPrefix) {
 }
 
 // An instance may have twice the open requests of the idlest one, and eight more.
-TEST(Router, ByPrefixSkipsABusyInstanceForAShorterPrefix) {
+TEST(InstanceRouter, ByPrefixSkipsABusyInstanceForAShorterPrefix) {
   const auto chosen = [](const Open& open) {
-    Router router(Routing::by_prefix);
+    InstanceRouter router(Routing::by_prefix);
     EXPECT_EQ(router.choose(prompt_of(1, 17, 0, 17), Open{1, 1, 0}), 2U);
     EXPECT_EQ(router.choose(prompt_of(1, 16, 0, 16), Open{50, 0, 50}), 1U);
     return router.choose(prompt_of(1, 17, 0, 17), open);
@@ -214,16 +214,16 @@ TEST(Router, ByPrefixSkipsABusyInstanceForAShorterPrefix) {
 }
 
 // The chosen instance gets all known blocks of the prompt.
-TEST(Router, ByPrefixMovesThePrefixToTheChosenInstance) {
-  Router router(Routing::by_prefix);
+TEST(InstanceRouter, ByPrefixMovesThePrefixToTheChosenInstance) {
+  InstanceRouter router(Routing::by_prefix);
   EXPECT_EQ(router.choose(prompt_of(1, 40, 0, 40), Open{0, 1}), 0U);
   EXPECT_EQ(router.choose(prompt_of(1, 40, 0, 40), Open{90, 1}), 1U);
   EXPECT_EQ(router.choose(prompt_of(1, 40, 0, 40), Open{0, 1}), 1U);
   EXPECT_EQ(router.choose(prompt_of(1, 1, 7, 40), Open{0, 1}), 1U);
 }
 
-TEST(Router, ByPrefixRemembersAnOlderGeneration) {
-  Router router(Routing::by_prefix);
+TEST(InstanceRouter, ByPrefixRemembersAnOlderGeneration) {
+  InstanceRouter router(Routing::by_prefix);
   constexpr std::size_t kBlocks = 16 * 4096;
   const auto fill = [&](std::uint64_t first) {
     std::vector<BlockHash> many(kBlocks);
@@ -241,8 +241,8 @@ TEST(Router, ByPrefixRemembersAnOlderGeneration) {
   EXPECT_EQ(router.choose(prompt_of(2, 40, 0, 40), Open{0, 1}), 0U);
 }
 
-TEST(Router, OtherRoutingsIgnorePrefixes) {
-  Router least(Routing::least_loaded), round(Routing::round_robin);
+TEST(InstanceRouter, OtherRoutingsIgnorePrefixes) {
+  InstanceRouter least(Routing::least_loaded), round(Routing::round_robin);
   EXPECT_EQ(least.choose(prompt_of(1, 40, 0, 40), Open{1, 0, 0}), 1U);
   EXPECT_EQ(least.choose(prompt_of(1, 40, 0, 40), Open{0, 1, 0}), 0U);
   for (const std::uint32_t expected : {0U, 1U, 0U, 1U}) EXPECT_EQ(round.choose(prompt_of(1, 40, 0, 40), Open{7, 0}), expected);

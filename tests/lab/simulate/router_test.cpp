@@ -16,8 +16,8 @@ std::vector<BlockHash> hashes_of(std::uint64_t first, std::size_t count) {
   return hashes;
 }
 
-TEST(Router, RoundRobinCyclesThroughInstances) {
-  Router router(Routing::round_robin);
+TEST(InstanceRouter, RoundRobinCyclesThroughInstances) {
+  InstanceRouter router(Routing::round_robin);
   const std::vector<std::uint32_t> open = {9, 0, 0};
   EXPECT_EQ(router.choose({}, open), 0U);
   EXPECT_EQ(router.choose({}, open), 1U);
@@ -25,14 +25,14 @@ TEST(Router, RoundRobinCyclesThroughInstances) {
   EXPECT_EQ(router.choose({}, open), 0U);
 }
 
-TEST(Router, LeastLoadedChoosesTheInstanceWithTheFewestRequests) {
-  Router router(Routing::least_loaded);
+TEST(InstanceRouter, LeastLoadedChoosesTheInstanceWithTheFewestRequests) {
+  InstanceRouter router(Routing::least_loaded);
   EXPECT_EQ(router.choose({}, std::vector<std::uint32_t>{3, 1, 2}), 1U);
   EXPECT_EQ(router.choose({}, std::vector<std::uint32_t>{1, 1, 2}), 0U);
 }
 
-TEST(Router, ByPrefixChoosesTheInstanceThatHasThePrefix) {
-  Router router(Routing::by_prefix);
+TEST(InstanceRouter, ByPrefixChoosesTheInstanceThatHasThePrefix) {
+  InstanceRouter router(Routing::by_prefix);
   const auto first = hashes_of(1000, 40), second = hashes_of(5000, 40);
   EXPECT_EQ(router.choose(first, std::vector<std::uint32_t>{0, 1}), 0U);
   EXPECT_EQ(router.choose(second, std::vector<std::uint32_t>{2, 1}), 1U);
@@ -43,8 +43,8 @@ TEST(Router, ByPrefixChoosesTheInstanceThatHasThePrefix) {
   EXPECT_EQ(router.choose(longer, std::vector<std::uint32_t>{5, 1}), 0U);
 }
 
-TEST(Router, ByPrefixAvoidsAMuchBusierInstance) {
-  Router router(Routing::by_prefix);
+TEST(InstanceRouter, ByPrefixAvoidsAMuchBusierInstance) {
+  InstanceRouter router(Routing::by_prefix);
   const auto hashes = hashes_of(1000, 40);
   EXPECT_EQ(router.choose(hashes, std::vector<std::uint32_t>{0, 1}), 0U);
   EXPECT_EQ(router.choose(hashes, std::vector<std::uint32_t>{100, 1}), 1U);
