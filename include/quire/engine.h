@@ -417,7 +417,7 @@ class QUIRE_API Engine {
   virtual std::uint32_t stop(double timeout_s) = 0;
 };
 
-// What the processor and the operating system of this machine offer to this build.
+// The features of this machine, of its processor and its operating system, that this build can use.
 struct HostFeatures {
   KernelIsa isa = KernelIsa::reference;  // instruction set of the kernels that an engine uses by default
   bool has_io_uring = false;             // false: the disk tier uses threads

@@ -1,5 +1,5 @@
 #pragma once
-// What `quire doctor` reports about a machine: one result for each resource that a server needs.
+// The report of `quire doctor`: one result for each resource of the machine that a server needs.
 #include <cstdint>
 #include <span>
 #include <string>

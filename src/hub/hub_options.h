@@ -1,5 +1,5 @@
 #pragma once
-// Where models are downloaded from and stored, from the environment variables that huggingface_hub also reads.
+// The sources and folders of downloaded models, read from the environment variables of huggingface_hub.
 #include <chrono>
 #include <filesystem>
 #include <functional>

@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "server/http/job_pool.h"
+#include "server/pool_options.h"
 #include "server/request/served_model.h"
 #include "server/router.h"
 
@@ -27,8 +27,6 @@ namespace quire {
 namespace asio = boost::asio;
 
 namespace {
-
-constexpr std::uint32_t kImageFetchers = 8;
 
 // Posts tasks to the thread of a LocalApi, until it is closed. Thread-safe, and may outlive the LocalApi.
 class LocalTasks {
@@ -163,12 +161,7 @@ struct LocalApi::Impl {
   const std::uint64_t run_id = (std::uint64_t{std::random_device()()} << 32) | std::random_device()();
   std::atomic<std::uint32_t> num_calls{0};
   asio::io_context io{1};
-  JobPool jobs{io,
-               {.max_jobs = options.max_parse_queue,
-                .num_fetching = options.allowed_media_domains.empty() ? 0 : kImageFetchers,
-                .low_priority = options.low_parse_priority,
-                .max_time = std::chrono::milliseconds(options.max_parse_ms),
-                .max_started_bytes = 2 * options.max_body_bytes}};
+  JobPool jobs{io, pool_options(options)};
   std::shared_ptr<LocalTasks> tasks = std::make_shared<LocalTasks>(io);
   std::mutex join_mutex;
   std::thread thread;  // declared last because it uses all other members

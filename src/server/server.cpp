@@ -21,7 +21,7 @@
 #include "server/http/connection_table.h"
 #include "server/http/descriptors.h"
 #include "server/http/error_response.h"
-#include "server/http/job_pool.h"
+#include "server/pool_options.h"
 #include "server/request/served_model.h"
 #include "server/router.h"
 
@@ -29,8 +29,6 @@ namespace quire {
 
 namespace asio = boost::asio;
 
-// Number of threads that fetch remote images. Each fetches one image at a time. One client uses at most half of the threads.
-constexpr std::uint32_t kFetchingThreads = 8;
 using asio::ip::tcp;
 
 // Members are destroyed in reverse order: first the job pool, then the io_context with its coroutines, which use the members before it.
@@ -68,12 +66,7 @@ struct Server::Impl {
   // `io` must come after the router: the io_context's destructor destroys unfinished coroutines, whose connections use the router. The
   // members after `io` use it.
   asio::io_context io{1};
-  JobPool jobs{io,
-               {.max_jobs = options.max_parse_queue,
-                .num_fetching = options.allowed_media_domains.empty() ? 0 : kFetchingThreads,
-                .low_priority = options.low_parse_priority,
-                .max_time = std::chrono::milliseconds(options.max_parse_ms),
-                .max_started_bytes = 2 * options.max_body_bytes}};
+  JobPool jobs{io, pool_options(options)};
   tcp::acceptor acceptor{io};
   asio::signal_set signals{io};
   asio::steady_timer deadline{io};

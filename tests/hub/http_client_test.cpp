@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "hub/patient_get.h"
+#include "support/loopback_socket.h"
 
 namespace quire {
 namespace {
@@ -21,14 +22,7 @@ namespace {
 class PreparedHost {
  public:
   explicit PreparedHost(std::vector<std::string> answers) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(descriptor_, 8), 0);
-    EXPECT_EQ(getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
+    port_ = test::listen_on_loopback(descriptor_, 8);
     thread_ = std::thread([this, answers = std::move(answers)] { serve(answers); });
   }
   ~PreparedHost() {

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <thread>
 
+#include "support/loopback_socket.h"
+
 namespace quire {
 namespace {
 
@@ -20,16 +22,7 @@ namespace errors = boost::asio::error;
 // Listens on a free port.
 class Listener {
  public:
-  Listener() {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(descriptor_, 4), 0);
-    EXPECT_EQ(getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
+  Listener() { port_ = test::listen_on_loopback(descriptor_, 4); }
   ~Listener() { close(descriptor_); }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;

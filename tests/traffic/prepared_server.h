@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/loopback_socket.h"
+
 namespace quire::test {
 
 // Serves each connection on a separate thread. `answer` receives the request with its body and the number of the request, and returns the
@@ -27,14 +29,7 @@ class PreparedServer {
   using Answer = std::function<std::vector<std::string>(const std::string& request, std::size_t number)>;
 
   explicit PreparedServer(Answer answer) : answer_(std::move(answer)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(descriptor_, 64), 0);
-    EXPECT_EQ(getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
+    port_ = listen_on_loopback(descriptor_, 64);
     thread_ = std::thread([this] { accept_all(); });
   }
   ~PreparedServer() {
