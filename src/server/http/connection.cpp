@@ -174,7 +174,7 @@ Connection::Task<bool> Connection::answer(std::string_view method, const std::sh
   }
   bool sent = false;
   if (source->is_stream()) {
-    sent = co_await send_stream(*source);
+    sent = co_await send_stream(method, *source);
   } else {
     while (!is_client_gone_ && !source->finished()) co_await wait_for_signal();
     HttpResponse response;
@@ -187,8 +187,8 @@ Connection::Task<bool> Connection::answer(std::string_view method, const std::sh
   exchange_.tokens = source->num_tokens();
   exchange_.progress = source->progress();
   if (!sent) {
-    exchange_.status = kClientGone;
-    ++handler_->stats().clients_gone_total;
+    exchange_.status = source->is_broken() ? 502 : kClientGone;
+    if (!source->is_broken()) ++handler_->stats().clients_gone_total;
     source->abort();
     close();
   }
@@ -211,14 +211,16 @@ Connection::Task<bool> Connection::wait_for_reply(Reply& reply) {
   co_return !is_client_gone_;
 }
 
-Connection::Task<bool> Connection::send_stream_header(std::string_view content_type) {
+Connection::Task<bool> Connection::send_stream_header(const AnswerSource& source) {
   ++handler_->stats().responses_total[200];
   exchange_.status = 200;
   if (draining_ || http_version_ < 11) keep_alive_ = false;
   http::response<http::empty_body> header(http::status::ok, http_version_);
+  const std::string_view content_type = source.stream_content_type();
   header.set(http::field::content_type, content_type);
   header.set(http::field::cache_control, "no-cache");
   header.set("X-Accel-Buffering", "no");
+  for (const auto& [name, value] : source.stream_headers()) header.set(name, value);
   for (const auto& [name, value] : answer_headers_) header.set(name, value);
   header.set(kRequestId, exchange_.id);
   header.keep_alive(keep_alive_);
@@ -242,15 +244,16 @@ Connection::Task<bool> Connection::send_events(std::string events, bool last) {
   co_return !code;
 }
 
-Connection::Task<bool> Connection::send_stream(AnswerSource& source) {
+Connection::Task<bool> Connection::send_stream(std::string_view method, AnswerSource& source) {
   while (!is_client_gone_ && source.may_be_refused()) co_await wait_for_signal();
-  if (!is_client_gone_ && source.refused()) co_return co_await send_response("POST", source.take_response());
-  bool alive = co_await send_stream_header(source.stream_content_type());
+  if (!is_client_gone_ && source.refused()) co_return co_await send_response(method, source.take_response());
+  bool alive = co_await send_stream_header(source);
   if (!alive) co_return false;
   while (!is_client_gone_) {
     // Events that arrived during the last write are sent together.
     std::string events = source.take_events();
-    const bool last = source.finished();
+    const bool last = source.finished() && !source.is_broken();
+    if (source.is_broken() && events.empty()) co_return false;
     if (events.empty() && !last) {
       if (source.waiting_since())
         co_await wait_for_input(source);

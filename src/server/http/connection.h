@@ -66,8 +66,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<bool> send_response(std::string_view method, HttpResponse response);
   Task<bool> answer(std::string_view method, const std::shared_ptr<AnswerSource>& source);
   Task<bool> wait_for_reply(Reply& reply);
-  Task<bool> send_stream(AnswerSource& source);
-  Task<bool> send_stream_header(std::string_view content_type);
+  Task<bool> send_stream(std::string_view method, AnswerSource& source);
+  Task<bool> send_stream_header(const AnswerSource& source);
   Task<bool> send_events(std::string events, bool last);
   Task<void> wait_for_signal();
   // Waits for a signal, at most as long as a session may wait for input from its client. After that, times out the answer.

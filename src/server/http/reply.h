@@ -46,6 +46,11 @@ class AnswerSource {
   [[nodiscard]] virtual bool may_be_refused() const = 0;
   [[nodiscard]] virtual bool refused() const = 0;
 
+  // Returns headers of a stream in addition to its Content-Type.
+  [[nodiscard]] virtual HttpHeaders stream_headers() const { return {}; }
+  // Returns whether the stream has ended before it was complete. The connection then closes without the end of the stream.
+  [[nodiscard]] virtual bool is_broken() const { return false; }
+
   // Returns the number of bytes of events that take_events() has not returned yet.
   [[nodiscard]] virtual std::size_t num_pending_bytes() const = 0;
   // Returns the number of bytes of all events so far that repeat prompts (echo). The client chooses their size, so they do not show that
