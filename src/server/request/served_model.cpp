@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
 #include "base/context_overflow.h"
+#include "base/name_pattern.h"
 #include "base/trim.h"
 #include "text/tool_calls/message_text.h"
 #include "text/tool_calls/tool_definitions.h"
@@ -83,7 +85,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   const EngineOptions& options = engine.options();
   // An adapter with the model's name is an error, because no request could choose it.
   std::vector<std::string> names = {options.served_model_name.empty() ? info.name : options.served_model_name};
-  std::ranges::copy(server.served_model_aliases, std::back_inserter(names));
+  std::ranges::remove_copy_if(server.served_model_aliases, std::back_inserter(names), is_pattern);
   for (const AdapterInfo& adapter : engine.adapters())
     if (std::ranges::find(names, adapter.name) != names.end())
       return fail(ErrorCode::invalid_argument, "lora_modules", fmt::format("contain '{}', which is the name of the model", adapter.name),
@@ -95,6 +97,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::create(Engine& engine, const S
   std::unique_ptr<ServedModel> model(new ServedModel());
   model->engine_ = &engine;
   model->names_ = std::move(names);
+  std::ranges::copy_if(server.served_model_aliases, std::back_inserter(model->name_patterns_), is_pattern);
   model->tokenizer_ = std::move(*tokenizer);
   model->max_model_len_ = options.scheduler.max_model_len;
   model->pooling_ = info.pooling;
@@ -138,6 +141,8 @@ std::optional<TokenId> ServedModel::single_token(std::string_view text) const {
 Result<std::string> ServedModel::adapter_of(const std::string& requested) const {
   if (requested.empty() || std::ranges::find(names_, requested) != names_.end()) return std::string();
   if (engine_->lease_adapter(requested, false)) return requested;
+  const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, requested); };
+  if (std::ranges::any_of(name_patterns_, matches)) return std::string();
   std::vector<std::string> known = names_;
   for (const AdapterInfo& adapter : engine_->adapters())
     if (known.size() < kMaxListedModels) known.push_back(adapter.name);

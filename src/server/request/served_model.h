@@ -112,6 +112,7 @@ class ServedModel {
 
   Engine* engine_ = nullptr;  // manages the adapters
   std::vector<std::string> names_;
+  std::vector<std::string> name_patterns_;  // further names, such as "claude-*", which no list shows
   std::unique_ptr<const Tokenizer> tokenizer_;
   Result<ChatTemplate> template_;
   std::string template_source_, bos_, eos_;

@@ -83,6 +83,10 @@ TEST_F(ModelOfBytes, KnowsItsNamesAndAdapters) {
   EXPECT_EQ(adapter_error("other"),
             "model: 'other' is not served by this server; use 'bytes' or 'alias' or 'a0' or 'a1' or 'a2' or 'a3' or 'a4' or 'a5', or see "
             "/v1/models");
+  model({.served_model_aliases = {"alias", "a*"}});
+  EXPECT_EQ(adapter_error("any"), "''") << "a pattern";
+  EXPECT_EQ(adapter_error("a5"), "'a5'") << "an adapter has priority over a pattern";
+  EXPECT_EQ(model_->names(), (std::vector<std::string>{"bytes", "alias"}));
   model();
   EXPECT_EQ(adapter_error("other"),
             "model: 'other' is not served by this server; use 'bytes' or 'a0' or 'a1' or 'a2' or 'a3' or 'a4' or 'a5'");
