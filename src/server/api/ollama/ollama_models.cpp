@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/json_writer.h"
 #include "server/request/object_reader.h"
+#include "text/tool_calls/call_format.h"
 
 namespace quire {
 
@@ -64,43 +65,44 @@ std::string model_digest(const ModelInfo& info) {
   return to_hex(Sha256::of(std::as_bytes(std::span(text))));
 }
 
-void write_details(JsonWriter& json, const Engine& engine, std::string_view parent) {
-  const ModelInfo& info = engine.model();
-  json.begin_object("details").field("parent_model", parent);
-  json.field("format", std::string_view(engine.options().model).ends_with(".gguf") ? "gguf" : "safetensors");
-  json.field("family", info.architecture).begin_array("families").value(info.architecture).end_array();
-  json.field("parameter_size", short_count(info.num_parameters)).field("quantization_level", weight_format(info.weight_types)).end_object();
+void write_details(JsonWriter& json, const OllamaDetails& details, std::string_view parent) {
+  json.begin_object("details").field("parent_model", parent).field("format", details.format);
+  json.field("family", details.architecture).begin_array("families").value(details.architecture).end_array();
+  json.field("parameter_size", details.parameter_size).field("quantization_level", details.quantization).end_object();
 }
 
-struct Entry {
-  std::string name, digest, parent;
-  std::uint64_t bytes = 0;
-};
-
 // Returns the entries of all names of the model, and of the adapters.
-std::vector<Entry> entries_of(const OllamaHost& host) {
+std::vector<OllamaEntry> entries_of(const OllamaHost& host) {
   const Engine& engine = host.engine;
-  std::vector<Entry> entries;
-  for (const std::string& name : host.model.names())
-    entries.push_back({with_tag(name), model_digest(engine.model()), "", engine.model().weight_bytes});
-  for (const AdapterInfo& adapter : engine.adapters())
-    entries.push_back({with_tag(adapter.name), adapter.digest, with_tag(host.model.name()), adapter.bytes});
+  const OllamaDetails details = ollama_details(engine.model(), engine.options().model);
+  std::vector<OllamaEntry> entries;
+  const auto add = [&](const std::string& name, std::string digest, std::string parent, std::uint64_t bytes) {
+    entries.push_back({.name = name,
+                       .digest = std::move(digest),
+                       .parent = std::move(parent),
+                       .details = details,
+                       .bytes = bytes,
+                       .modified_s = host.started_s,
+                       .expires_s = host.started_s + kNeverS,
+                       .context_length = host.model.max_model_len()});
+  };
+  for (const std::string& name : host.model.names()) add(name, details.digest, "", engine.model().weight_bytes);
+  for (const AdapterInfo& adapter : engine.adapters()) add(adapter.name, adapter.digest, with_tag(host.model.name()), adapter.bytes);
   return entries;
 }
 
-std::vector<std::string_view> capabilities_of(const ServedModel& model, const ModelInfo& info) {
+std::vector<std::string_view> capabilities_of(const CallFormat& format, bool supports_infill, const ModelInfo& info) {
   if (!info.has_output) return {"embedding"};
   std::vector<std::string_view> out = {"completion"};
-  if (model.call_format().shows_tools) out.emplace_back("tools");
-  if (!model.call_format().think_open.empty()) out.emplace_back("thinking");
+  if (format.shows_tools) out.emplace_back("tools");
+  if (!format.think_open.empty()) out.emplace_back("thinking");
   if (info.pictures.any()) out.emplace_back("vision");
-  if (model.supports_infill()) out.emplace_back("insert");
+  if (supports_infill) out.emplace_back("insert");
   return out;
 }
 
 // Returns the options that differ from the API's defaults, one per line: "temperature 0.6".
-std::string parameters_of(const OllamaHost& host) {
-  const GenerationDefaults& defaults = host.options.generation_defaults;
+std::string parameters_of(const GenerationDefaults& defaults, std::uint32_t context_length) {
   std::string out;
   const auto add = [&out](std::string_view name, const auto& value) {
     if (value) out += fmt::format("{:<30} {}\n", name, *value);
@@ -111,23 +113,42 @@ std::string parameters_of(const OllamaHost& host) {
   add("min_p", defaults.min_p);
   add("repeat_penalty", defaults.repetition_penalty);
   add("num_predict", defaults.max_tokens);
-  add("num_ctx", std::optional(host.model.max_model_len()));
+  add("num_ctx", std::optional(context_length));
   out.pop_back();
   return out;
 }
 
 // Writes the properties with the keys of GGUF files. The context length is the one that the server serves.
-void write_model_info(JsonWriter& json, const ServedModel& model, const ModelInfo& info) {
+void write_model_info(JsonWriter& json, const ModelInfo& info, std::uint32_t context_length) {
   const auto key = [&info](std::string_view name) { return fmt::format("{}.{}", info.architecture, name); };
   json.begin_object("model_info").field("general.architecture", info.architecture);
   json.field("general.basename", info.name).field("general.parameter_count", info.num_parameters);
-  json.field(key("context_length"), model.max_model_len()).field(key("embedding_length"), info.hidden_size);
+  json.field(key("context_length"), context_length).field(key("embedding_length"), info.hidden_size);
   json.field(key("block_count"), info.num_layers).field(key("attention.head_count"), info.num_heads);
   json.field(key("attention.head_count_kv"), info.num_kv_heads).field(key("attention.key_length"), info.head_dim);
   if (info.num_experts > 0) json.field(key("expert_count"), info.num_experts).field(key("expert_used_count"), info.experts_per_token);
   json.field(key("vocab_size"), info.vocab_size);
-  json.field("tokenizer.ggml.bos_token_id", model.tokenizer().bos()).field("tokenizer.ggml.eos_token_id", model.tokenizer().eos());
+  json.field("tokenizer.ggml.bos_token_id", info.tokenizer->bos).field("tokenizer.ggml.eos_token_id", info.tokenizer->eos);
   json.end_object();
+}
+
+// The parts of the answer of POST /api/show that do not follow from the model's files alone.
+struct Shown {
+  std::string_view name, path, chat_template;
+  std::string parameters;
+  std::vector<std::string_view> capabilities;
+  std::uint32_t context_length = 0;
+  std::int64_t modified_s = 0;
+};
+
+std::string show_body(const ModelInfo& info, const Shown& shown) {
+  return json_object([&](JsonWriter& json) {
+    json.field("license", "").field("modelfile", fmt::format("FROM {}\n", shown.name)).field("parameters", shown.parameters);
+    json.field("template", shown.chat_template);
+    write_details(json, ollama_details(info, shown.path), "");
+    write_model_info(json, info, shown.context_length);
+    json.field("capabilities", shown.capabilities).field("modified_at", rfc3339(shown.modified_s));
+  });
 }
 
 }  // namespace
@@ -150,30 +171,48 @@ OllamaModel ollama_model(const ServedModel& model) {
           .context = model.max_model_len()};
 }
 
-std::string ollama_tags(const OllamaHost& host) {
+OllamaDetails ollama_details(const ModelInfo& info, std::string_view path) {
+  return {.format = path.ends_with(".gguf") ? "gguf" : "safetensors",
+          .architecture = info.architecture,
+          .parameter_size = short_count(info.num_parameters),
+          .quantization = weight_format(info.weight_types),
+          .digest = model_digest(info)};
+}
+
+std::string ollama_list(const std::vector<OllamaEntry>& entries) {
   return json_object([&](JsonWriter& json) {
     json.begin_array("models");
-    for (const Entry& entry : entries_of(host)) {
-      json.begin_object().field("name", entry.name).field("model", entry.name).field("modified_at", rfc3339(host.started_s));
+    for (const OllamaEntry& entry : entries) {
+      const std::string name = with_tag(entry.name);
+      json.begin_object().field("name", name).field("model", name).field("modified_at", rfc3339(entry.modified_s));
       json.field("size", entry.bytes).field("digest", entry.digest);
-      write_details(json, host.engine, entry.parent);
+      write_details(json, entry.details, entry.parent);
       json.end_object();
     }
     json.end_array();
   });
 }
 
-std::string ollama_running(const OllamaHost& host) {
+std::string ollama_running_list(const std::vector<OllamaEntry>& entries) {
   return json_object([&](JsonWriter& json) {
     json.begin_array("models");
-    for (const Entry& entry : entries_of(host)) {
-      json.begin_object().field("name", entry.name).field("model", entry.name).field("size", entry.bytes).field("digest", entry.digest);
-      write_details(json, host.engine, entry.parent);
-      json.field("expires_at", rfc3339(host.started_s + kNeverS)).field("size_vram", 0);
-      json.field("context_length", host.model.max_model_len()).end_object();
+    for (const OllamaEntry& entry : entries) {
+      const std::string name = with_tag(entry.name);
+      json.begin_object().field("name", name).field("model", name).field("size", entry.bytes).field("digest", entry.digest);
+      write_details(json, entry.details, entry.parent);
+      json.field("expires_at", rfc3339(entry.expires_s == 0 ? entry.modified_s + kNeverS : entry.expires_s)).field("size_vram", 0);
+      json.field("context_length", entry.context_length).end_object();
     }
     json.end_array();
   });
+}
+
+std::string ollama_tags(const OllamaHost& host) {
+  return ollama_list(entries_of(host));
+}
+
+std::string ollama_running(const OllamaHost& host) {
+  return ollama_running_list(entries_of(host));
 }
 
 Result<std::string> ollama_show(std::string body, const OllamaHost& host) {
@@ -194,14 +233,24 @@ Result<std::string> ollama_show(std::string body, const OllamaHost& host) {
   const auto found = find_ollama_model(host.model, name);
   if (!found) return std::unexpected(found.error());
   const ModelInfo& info = host.engine.model();
-  const std::string parameters = parameters_of(host);
-  return json_object([&](JsonWriter& json) {
-    json.field("license", "").field("modelfile", fmt::format("FROM {}\n", *found)).field("parameters", parameters);
-    json.field("template", host.model.chat_template());
-    write_details(json, host.engine, "");
-    write_model_info(json, host.model, info);
-    json.field("capabilities", capabilities_of(host.model, info)).field("modified_at", rfc3339(host.started_s));
-  });
+  return show_body(info, {.name = *found,
+                          .path = host.engine.options().model,
+                          .chat_template = host.model.chat_template(),
+                          .parameters = parameters_of(host.options.generation_defaults, host.model.max_model_len()),
+                          .capabilities = capabilities_of(host.model.call_format(), host.model.supports_infill(), info),
+                          .context_length = host.model.max_model_len(),
+                          .modified_s = host.started_s});
+}
+
+std::string ollama_show_unloaded(const ModelInfo& info, const std::string& name, const std::string& path, std::uint32_t context_length) {
+  const std::string& chat_template = info.tokenizer->chat_template;
+  return show_body(info, {.name = name,
+                          .path = path,
+                          .chat_template = chat_template,
+                          .parameters = parameters_of({}, context_length),
+                          .capabilities = capabilities_of(detect_call_format(chat_template), false, info),
+                          .context_length = context_length,
+                          .modified_s = std::time(nullptr)});
 }
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "quire/base/error.h"
 #include "quire/engine.h"
@@ -30,9 +31,35 @@ struct OllamaHost {
   std::int64_t started_s = 0;  // seconds since 1970
 };
 
+// The properties of a model that lists show.
+struct OllamaDetails {
+  std::string format, architecture, parameter_size, quantization, digest;
+};
+// Returns the properties of the model that was read from `path`.
+[[nodiscard]] OllamaDetails ollama_details(const ModelInfo& info, std::string_view path);
+
+// A model in the answers of GET /api/tags and GET /api/ps.
+struct OllamaEntry {
+  std::string name, digest;
+  std::string parent{};  // the model of an adapter
+  OllamaDetails details{};
+  std::uint64_t bytes = 0;
+  std::int64_t modified_s = 0;  // seconds since 1970
+  std::int64_t expires_s = 0;   // when the model is unloaded, in seconds since 1970; 0: never
+  std::uint32_t context_length = 0;
+};
+// Return the bodies of these answers.
+[[nodiscard]] std::string ollama_list(const std::vector<OllamaEntry>& entries);
+[[nodiscard]] std::string ollama_running_list(const std::vector<OllamaEntry>& entries);
+
 // Return the bodies of the answers of GET /api/tags, GET /api/ps and POST /api/show. Called on any thread.
 [[nodiscard]] std::string ollama_tags(const OllamaHost& host);
 [[nodiscard]] std::string ollama_running(const OllamaHost& host);
 [[nodiscard]] Result<std::string> ollama_show(std::string body, const OllamaHost& host);
+
+// Returns the answer of POST /api/show for a model of which only the headers were read. It never has the capability "insert", which requires
+// the tokenizer.
+[[nodiscard]] std::string ollama_show_unloaded(const ModelInfo& info, const std::string& name, const std::string& path,
+                                               std::uint32_t context_length);
 
 }  // namespace quire

@@ -26,28 +26,6 @@ namespace {
 constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 constexpr std::string_view kOptions = "options.";
 
-// Returns the seconds of a duration in Go's form ("5m", "1h30m", "300ms"), or nullopt for other text.
-std::optional<double> seconds_of(std::string_view text) {
-  const double sign = text.starts_with('-') ? -1.0 : 1.0;
-  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
-  if (text == "0") return 0.0;
-  constexpr std::pair<std::string_view, double> kUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3},
-                                                            {"s", 1.0},   {"m", 60.0},  {"h", 3600.0}};
-  double seconds = 0.0;
-  if (text.empty()) return std::nullopt;
-  while (!text.empty()) {
-    const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-    const std::size_t unit = std::min(text.find_first_of("0123456789.", digits), text.size());
-    const auto* const known = std::ranges::find(kUnits, text.substr(digits, unit - digits), &std::pair<std::string_view, double>::first);
-    double number = 0.0;
-    const auto parsed = std::from_chars(text.data(), text.data() + digits, number);
-    if (known == std::end(kUnits) || parsed.ec != std::errc() || parsed.ptr != text.data() + digits) return std::nullopt;
-    seconds += number * known->second;
-    text.remove_prefix(unit);
-  }
-  return sign * seconds;
-}
-
 // The penalties of a body, which `repeat_last_n` limits to a number of last tokens.
 struct Penalties {
   std::optional<double> repeat;
@@ -192,11 +170,32 @@ constexpr FieldName kOptionNames[] = {{"repetition_penalty", "repeat_penalty"}, 
 
 }  // namespace
 
+std::optional<double> ollama_seconds(std::string_view text) {
+  const double sign = text.starts_with('-') ? -1.0 : 1.0;
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  if (text == "0") return 0.0;
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3},
+                                                            {"s", 1.0},   {"m", 60.0},  {"h", 3600.0}};
+  double seconds = 0.0;
+  if (text.empty()) return std::nullopt;
+  while (!text.empty()) {
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+    const std::size_t unit = std::min(text.find_first_of("0123456789.", digits), text.size());
+    const auto* const known = std::ranges::find(kUnits, text.substr(digits, unit - digits), &std::pair<std::string_view, double>::first);
+    double number = 0.0;
+    const auto parsed = std::from_chars(text.data(), text.data() + digits, number);
+    if (known == std::end(kUnits) || parsed.ec != std::errc() || parsed.ptr != text.data() + digits) return std::nullopt;
+    seconds += number * known->second;
+    text.remove_prefix(unit);
+  }
+  return sign * seconds;
+}
+
 std::optional<double> read_keep_alive(ObjectReader& reader) {
   const json::value* value = reader.find("keep_alive");
   if (value == nullptr) return std::nullopt;
   const auto seconds = value->is_number()   ? std::optional(value->to_number<double>())
-                       : value->is_string() ? seconds_of(value->get_string())
+                       : value->is_string() ? ollama_seconds(value->get_string())
                                             : std::nullopt;
   if (!seconds && !(value->is_string() && value->get_string().empty())) {
     reader.reject("keep_alive", "is " + describe(*value), R"(send seconds, or a duration such as "5m"; the model always stays loaded)");

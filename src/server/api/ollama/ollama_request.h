@@ -42,6 +42,9 @@ struct OllamaCall {
 // Converts an error of the translated body: renames its fields to the names that the client sent.
 [[nodiscard]] Error with_ollama_field_names(Error error, FieldApi api, const std::vector<std::string>& option_names);
 
+// Returns the seconds of a duration in Go's form ("5m", "1h30m", "300ms"), or nullopt for other text.
+[[nodiscard]] std::optional<double> ollama_seconds(std::string_view text);
+
 // Reads the fields that all bodies of Ollama's API may have: keep_alive, which has no effect here, and the num_ctx in `options`. Returns
 // the value of keep_alive in seconds, if it is 0 or a positive number; otherwise nullopt.
 [[nodiscard]] std::optional<double> read_keep_alive(ObjectReader& reader);
