@@ -103,12 +103,14 @@ void append_value(std::string& out, const LogField& field, LogFormat format) {
     append_format(out, "{:.3f}", std::get<double>(field.value));
 }
 
+void append_field(std::string& out, const LogField& field, LogFormat format) {
+  append_format(out, fmt::runtime(format == LogFormat::json ? R"(,"{}":)" : " {}="), field.name);
+  append_value(out, field, format);
+}
+
 std::string line_of(std::string_view event, std::span<const LogField> fields, LogFormat format) {
   std::string out(format == LogFormat::json ? R"("event":)" + json_string(event) : std::string(event));
-  for (const LogField& field : fields) {
-    append_format(out, fmt::runtime(format == LogFormat::json ? R"(,"{}":)" : " {}="), field.name);
-    append_value(out, field, format);
-  }
+  for (const LogField& field : fields) append_field(out, field, format);
   return out;
 }
 
@@ -125,7 +127,8 @@ struct Logger::Impl {
   explicit Impl(const LogOptions& options)
       : sink(std::make_shared<DescriptorSink>(options.descriptor)),
         thread(std::make_shared<spdlog::details::thread_pool>(options.queue_lines, 1, &block_sigpipe)),
-        logger(std::make_shared<spdlog::async_logger>("quire", sink, thread, spdlog::async_overflow_policy::overrun_oldest)) {
+        logger(std::make_shared<spdlog::async_logger>("quire", sink, thread, spdlog::async_overflow_policy::overrun_oldest)),
+        process(options.process) {
     logger->set_level(spdlog_level(options.level));
     logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(options.format == LogFormat::json ? kJsonPattern : kTextPattern,
                                                                       spdlog::pattern_time_type::utc));
@@ -139,6 +142,7 @@ struct Logger::Impl {
   std::shared_ptr<DescriptorSink> sink;
   std::shared_ptr<spdlog::details::thread_pool> thread;
   std::shared_ptr<spdlog::async_logger> logger;
+  const std::string process;
 };
 
 Logger::Logger(const LogOptions& options)
@@ -148,7 +152,8 @@ Logger::~Logger() = default;
 
 void Logger::write_fields(LogLevel level, std::string_view event, std::span<const LogField> fields) {
   if (impl_ == nullptr || !is_on(level)) return;
-  const std::string line = line_of(event, fields, format_);
+  std::string line = line_of(event, fields, format_);
+  if (!impl_->process.empty()) append_field(line, {"process", impl_->process}, format_);
   impl_->logger->log(spdlog_level(level), spdlog::string_view_t(line.data(), line.size()));
 }
 

@@ -46,6 +46,17 @@ TEST(Logger, JsonIsAnObjectPerLine) {
   EXPECT_TRUE(line.at("time").is_string());
 }
 
+TEST(Logger, EachLineEndsWithTheNameOfTheProcess) {
+  Pipe pipe;
+  {
+    Logger logger({.descriptor = pipe.writer(), .process = "my model"});
+    logger.write(LogLevel::info, "event", {{"count", std::uint64_t{3}}});
+  }
+  const auto lines = pipe.lines();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(lines[0].ends_with(R"( event count=3 process="my model")")) << lines[0];
+}
+
 TEST(Logger, ClientTextCannotAddALineOrAField) {
   for (const LogFormat format : {LogFormat::text, LogFormat::json}) {
     Pipe pipe;

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -22,6 +23,7 @@ struct LogOptions {
   LogFormat format = LogFormat::text;
   int descriptor = 2;              // stderr
   std::size_t queue_lines = 4096;  // maximum number of lines that wait to be written
+  std::string process{};           // name of this process, the last field of each line; empty: no such field
 };
 
 // A named value in a log line.
