@@ -73,6 +73,8 @@ quire_room(server_llama_cpp server/api/llama_cpp PART PCH quire_json_pch DEPS ba
 quire_room(server_audio server/api/audio PART PCH quire_json_pch DEPS base text audio server_http server_request server_answers server_api
            LIBS ${QUIRE_DEFLATE_LIBS} EXCLUDE ${QUIRE_DEFLATE_UNUSED})
 quire_room(server_operate server/operate PART PCH quire_json_pch DEPS base text server_http server_request server_api LINKS engine)
+quire_room(server_models server/models PART PCH quire_json_pch DEPS base server_http server_api server_ollama server_anthropic server_audio server_operate
+           LINKS engine log)
 quire_room(server server PCH quire_json_pch DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_ollama server_llama_cpp server_audio server_operate
            LINKS engine log)
 quire_embed(server_operate server/operate/api_page.h api_page_html src/server/operate/api_page.html)
