@@ -81,7 +81,7 @@ quire_embed(server_operate server/operate/api_page.h api_page_html src/server/op
 quire_embed(server_operate server/operate/api_page.h openapi_json docs/openapi.json)
 include(cmake/Pages.cmake)
 quire_room(cli_flags cli/flags PART PCH quire_json_pch DEPS base server_http LINKS server engine LIBS CLI11::CLI11)
-quire_room(cli cli PCH quire_json_pch DEPS base hub text traffic server_http cli_flags LINKS server engine tier lab LIBS CLI11::CLI11 EXCLUDE main.cpp flags)
+quire_room(cli cli PCH quire_json_pch DEPS base hub text traffic server_http server_models cli_flags LINKS server engine tier lab LIBS CLI11::CLI11 EXCLUDE main.cpp flags)
 # The C API (quire/quire.h), for libquire_c.so (cmake/Shared.cmake).
 quire_room(capi capi PCH quire_json_pch DEPS base cli_flags format LINKS server engine LIBS Boost::json CLI11::CLI11)
 quire_embed(cli cli/result_files.h plot_page_html src/cli/plot_page.html)

@@ -184,16 +184,6 @@ Result<void> append_flag(const CLI::Option& option, const ConfigEntry& entry, st
   return {};
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.eof() || file.bad())
-    return fail(ErrorCode::not_found, "", "the file cannot be read, or is larger than 1 MiB", "use a YAML file with one flag per line");
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
-}
-
 // Inserts the flags of the file that `command` does not have yet. The model is inserted first, so that no flag takes it as a value.
 Result<std::vector<std::string>> insert_flags(const CLI::App& command, const std::vector<ConfigEntry>& entries,
                                               std::vector<std::string> arguments) {
@@ -216,6 +206,22 @@ Result<std::vector<std::string>> insert_flags(const CLI::App& command, const std
 
 }  // namespace
 
+Result<std::string> read_config_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.eof() || file.bad())
+    return fail(ErrorCode::not_found, "", "the file cannot be read, or is larger than 1 MiB", "use a YAML file");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+Result<void> append_config_entry(const CLI::App& command, const ConfigEntry& entry, std::vector<std::string>& arguments) {
+  const CLI::Option* const option = command.get_option_no_throw("--" + entry.key);
+  if (option == nullptr || option == command.get_help_ptr() || entry.key == "config") return unknown_key(command, entry);
+  return append_flag(*option, entry, arguments);
+}
+
 Result<std::vector<ConfigEntry>> parse_config(std::string_view text) {
   return ConfigParser().parse(text);
 }
@@ -236,7 +242,7 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
   }
   const std::vector<std::string> given = serve.app->get_option("--config")->results();
   if (given.size() != 1) return arguments;
-  auto text = read_file(given.front());
+  auto text = read_config_text(given.front());
   auto entries = text ? parse_config(*text) : std::unexpected(text.error());
   auto inserted = entries ? insert_flags(*serve.app, *entries, std::move(arguments)) : std::unexpected(entries.error());
   if (inserted) return inserted;

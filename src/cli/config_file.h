@@ -21,6 +21,13 @@ struct ConfigEntry {
 // the message begins with the line number.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view text);
 
+// Returns the content of a file of at most 1 MiB. Errors: it cannot be read or is larger.
+Result<std::string> read_config_text(const std::string& path);
+
+// Appends the arguments of one flag of `command`, which is `quire serve`. Errors: the key is not a flag, or has a value of another form
+// than its flag.
+Result<void> append_config_entry(const CLI::App& command, const ConfigEntry& entry, std::vector<std::string>& arguments);
+
 // Returns the arguments of the command line with the flags of the file that `serve --config FILE` names. A flag that the command line or
 // an environment variable sets is not taken from the file. Returns other arguments unchanged. Errors: the file cannot be read; a key is
 // not a flag, or has a value of another form than its flag.

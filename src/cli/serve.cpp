@@ -1,19 +1,26 @@
-// quire serve: serves the OpenAI API for one model. Runs on the main thread: sets up the flags, creates the engine and the server, and
-// serves until a signal. An error is printed to stderr, and the exit status is then not 0. Nothing is printed to stdout before the server
-// listens, because scripts wait for that line.
+// quire serve: serves the OpenAI API for one model, or for several models (serve_models.h). Runs on the main thread: sets up the flags,
+// creates the engine and the server, and serves until a signal. An error is printed to stderr, and the exit status is then not 0. Nothing
+// is printed to stdout before the server listens, because scripts wait for that line.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
 #include "base/format_bytes.h"
 #include "cli/command.h"
 #include "cli/find_model.h"
+#include "cli/flags/flag_names.h"
 #include "cli/flags/serve_flags.h"
 #include "cli/kv_lines.h"
+#include "cli/models_flags.h"
+#include "cli/serve_models.h"
+#include "cli/server_url.h"
 #include "cli/start_engine.h"
 #include "quire/engine.h"
 #include "quire/server.h"
@@ -57,14 +64,6 @@ void print_kv_cache(const Engine& engine) {
     for (const std::string& line : describe_kv_groups(*layout)) fmt::print("  {}\n", line);
 }
 
-// Returns a URL that a browser or curl on this machine can use.
-std::string url_of(const std::string& host, std::uint16_t port) {
-  if (host == "0.0.0.0") return fmt::format("http://127.0.0.1:{}", port);
-  if (host == "::") return fmt::format("http://[::1]:{}", port);
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return fmt::format("http://{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
-}
-
 // Prints the sampling parameters of requests that do not set them, and where the values come from.
 void print_sampling_defaults(const GenerationConfig& config) {
   const std::string values = describe(config.defaults);
@@ -76,7 +75,7 @@ void print_sampling_defaults(const GenerationConfig& config) {
 
 void print_ready(const Server& server, const ServerOptions& options, const Engine& engine, const GenerationConfig& generation,
                  const std::string& kv_disk, double seconds) {
-  const std::string url = url_of(options.host, server.port());
+  const std::string url = server_url(options.host, server.port());
   fmt::print("quire serves {} on {} (ready after {:.2f} s)\n", server.model_name(), url, seconds);
   print_kv_cache(engine);
   if (const std::uint64_t bytes = engine.options().weights.expert_bytes; bytes > 0)
@@ -132,6 +131,24 @@ Result<int> serve(const CLI::App& command, const ServeFlags& flags) {
   return 0;
 }
 
+// Lets the system end this process when the supervisor ends, however that happens.
+Result<void> bind_to_supervisor(int supervisor) {
+  if (supervisor == 0) return {};
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != supervisor)
+    return fail(ErrorCode::io, "", "the process that started this one has ended", "start quire serve --models again");
+  return {};
+}
+
+// Reports an error to the supervisor, which reads stdout. main() prints it to stderr.
+std::unexpected<Error> reported(const CLI::App& command, const ModelsFlags& models, Error error) {
+  if (models.supervisor != 0) {
+    fmt::print("quire: {}\n", as_flag(command, error).to_string());
+    std::fflush(stdout);
+  }
+  return std::unexpected(std::move(error));
+}
+
 }  // namespace
 
 Command add_serve_command(CLI::App& app) {
@@ -139,6 +156,9 @@ Command add_serve_command(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   flags->server.handle_signals = true;
   add_serve_flags(*command, *flags);
+  auto models = std::make_shared<ModelsFlags>();
+  add_models_flags(*command, *models);
+  command->get_option("model")->required(false);  // not with --models
   command->footer(
       "Examples:\n"
       "  quire serve model.gguf\n"
@@ -146,6 +166,7 @@ Command add_serve_command(CLI::App& app) {
       "  quire serve model.gguf --kv-disk /var/cache/quire --kv-disk-budget 20GiB\n"
       "  quire serve model.gguf --host 0.0.0.0 --api-key \"$KEY\"\n"
       "  quire serve --config quire.yaml\n"
+      "  quire serve --models models.yaml --kv-disk /var/cache/quire\n"
       "  QUIRE_API_KEY=... QUIRE_TENANT_SECRET=... quire serve model.gguf --tenant-keys-file keys.txt\n\n"
       "Admin requests, from the same machine:\n"
       "  curl -X POST 'URL/pause?mode=keep'   keep: freeze requests; wait: let running ones finish; abort (default): end all\n"
@@ -153,9 +174,15 @@ Command add_serve_command(CLI::App& app) {
       "  curl -X POST URL/reset_prefix_cache  drop cached prefixes (?reset_running_requests=true while busy)\n"
       "  curl -X POST URL/v1/journal/save     save the journal of the last minutes, for quire replay\n\n"
       "SIGTERM lets running requests finish; a second SIGTERM stops immediately.");
-  return {command, [command, flags]() -> Result<int> {
-            if (auto found = find_models(flags->engine); !found) return std::unexpected(std::move(found.error()));
-            return serve(*command, *flags);
+  return {command, [command, flags, models]() -> Result<int> {
+            if (!models->path.empty()) return serve_models(*command, *flags, *models);
+            if (flags->engine.model.empty()) return fail(ErrorCode::invalid_argument, "", "MODEL is missing", "see quire serve --help");
+            if (const auto bound = bind_to_supervisor(models->supervisor); !bound) return std::unexpected(bound.error());
+            // Several processes write one log.
+            if (models->supervisor != 0 && !flags->served_names.empty()) flags->log.process = flags->served_names.front();
+            if (auto found = find_models(flags->engine); !found) return reported(*command, *models, std::move(found.error()));
+            auto status = serve(*command, *flags);
+            return status ? status : reported(*command, *models, std::move(status.error()));
           }};
 }
 

@@ -57,6 +57,8 @@ const std::set<std::string>& standalone() {
                                                "--activations",
                                                "--isa",
                                                "--config",
+                                               "--models",
+                                               "--supervised",
                                                "--chat-template",
                                                "--generation-config",
                                                "--override-generation-config",

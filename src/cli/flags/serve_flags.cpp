@@ -36,16 +36,7 @@ Result<ServerOptions> server_options_of(const ServeFlags& flags, const Generatio
       return fail(ErrorCode::not_found, "--chat-template", fmt::format("'{}' cannot be read or is empty", flags.chat_template_file),
                   "use a file with a Jinja template");
   }
-  if (!flags.tenant_keys_file.empty()) {
-    auto keys = read_tenant_keys(flags.tenant_keys_file);
-    if (!keys.has_value()) return std::unexpected(keys.error());
-    options.tenant_keys = std::move(*keys);
-  }
-  for (const std::string& text : flags.tenant_keys) {
-    auto key = parse_tenant_key(text, "tenant_key");
-    if (!key.has_value()) return std::unexpected(key.error());
-    options.tenant_keys.push_back(std::move(*key));
-  }
+  if (const auto read = read_tenant_key_flags(flags, options); !read) return std::unexpected(read.error());
   if (const Result<void> valid = options.validate(); !valid.has_value()) return std::unexpected(valid.error());
   return options;
 }
@@ -119,8 +110,10 @@ void add_name_flags(CLI::App& app, ServeFlags& flags) {
                  "environment variables have priority")
       ->type_name("FILE");
   app.remove_option(app.get_option("--served-model-name"));
-  app.add_option("--served-model-name", flags.served_names,
-                 "Model names in the API; answers have the first one (default: the name of the file or folder)")
+  app.add_option(
+         "--served-model-name", flags.served_names,
+         "Model names in the API; answers have the first one. Further names may be patterns, such as gpt-* (default: the name of the file "
+         "or folder)")
       ->type_name("NAME...");
   app.add_option("--chat-template", flags.chat_template_file, "File with the chat template that replaces the template of the model")
       ->type_name("FILE");
@@ -191,6 +184,20 @@ Result<ServePlan> plan_serving(const CLI::App& command, const ServeFlags& flags)
       .kv_peer_cache(flags.tiers.kv_peer_cache)
       .connectors(*std::move(connectors));
   return ServePlan{std::move(engine), *std::move(server), *std::move(generation), logger};
+}
+
+Result<void> read_tenant_key_flags(const ServeFlags& flags, ServerOptions& options) {
+  if (!flags.tenant_keys_file.empty()) {
+    auto keys = read_tenant_keys(flags.tenant_keys_file);
+    if (!keys.has_value()) return std::unexpected(keys.error());
+    options.tenant_keys = std::move(*keys);
+  }
+  for (const std::string& text : flags.tenant_keys) {
+    auto key = parse_tenant_key(text, "tenant_key");
+    if (!key.has_value()) return std::unexpected(key.error());
+    options.tenant_keys.push_back(std::move(*key));
+  }
+  return {};
 }
 
 void warn_of_unused_flags(const CLI::App& command, const ServeFlags& flags, const ServerOptions& options, const Engine& engine,

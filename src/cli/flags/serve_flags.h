@@ -45,6 +45,9 @@ struct ServePlan {
 // Reads the files that the flags name, except the model's files. `command` has parsed the flags. Errors name the flag or the option.
 [[nodiscard]] Result<ServePlan> plan_serving(const CLI::App& command, const ServeFlags& flags);
 
+// Adds the tenant keys of the flags to the server options. Errors: a key or the file is invalid.
+[[nodiscard]] Result<void> read_tenant_key_flags(const ServeFlags& flags, ServerOptions& options);
+
 // Logs a warning for each given flag that has no effect with this engine.
 void warn_of_unused_flags(const CLI::App& command, const ServeFlags& flags, const ServerOptions& options, const Engine& engine,
                           Logger& logger);
