@@ -1,0 +1,425 @@
+"""Tests `quire serve --models`: one port for several models, each in a process that a request starts."""
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from quire_server import free_port
+
+SMALL = ["--kv-cache-memory", "64MiB", "--max-model-len", "1024"]
+
+
+class Server:
+    """A running server with the models "one" and "two" (the same weights)."""
+
+    def __init__(self, port, process):
+        self.port, self.process = port, process
+
+    def ask(self, path, body=None, headers=None, method=None):
+        """Returns the status, the headers and the text of the answer."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json", **(headers or {})},
+                                         method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read().decode()
+
+    def get(self, path):
+        status, _, text = self.ask(path)
+        assert status == 200, text
+        return json.loads(text)
+
+    def complete(self, model, **fields):
+        body = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0, **({"model": model} if model else {}), **fields}
+        status, headers, text = self.ask("/v1/completions", body)
+        return status, headers, json.loads(text)
+
+    def states(self):
+        return {card["id"]: card["status"]["value"] for card in self.get("/v1/models")["data"]}
+
+    def metric(self, name, model):
+        text = self.ask("/metrics")[2]
+        return float(re.search(rf'^{name}{{model_name="{model}"}} (\S+)$', text, re.MULTILINE)[1])
+
+    def children(self):
+        """Returns the process ids of the models' processes."""
+        return children_of(self.process.pid)
+
+    def stream(self, model, max_tokens):
+        """Begins a streamed completion. Returns the connection and the response."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        body = {"model": model, "prompt": "Once upon a time", "max_tokens": max_tokens, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        return connection, connection.getresponse()
+
+
+def children_of(parent):
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+            if int(rest[1]) == parent and rest[0] != "Z":
+                found.append(pid)
+    return found
+
+
+def until(met, why, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.05)
+
+
+def needs_model():
+    if not os.environ.get("QUIRE_BINARY") or not os.environ.get("QUIRE_TEST_MODEL"):
+        pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")
+
+
+def models_file(folder, extra=""):
+    """Writes a file with two copies of the test model."""
+    needs_model()
+    for name in ("one", "two"):
+        (folder / f"{name}.gguf").symlink_to(os.environ["QUIRE_TEST_MODEL"])
+    path = folder / "models.yaml"
+    path.write_text(f"""{extra}
+models:
+  - name: one
+    model: {folder}/one.gguf
+    aliases: [uno, "claude-*"]
+  - name: two
+    model: {folder}/two.gguf
+    aliases: [gpt-4o, "gpt-*"]
+    flags:
+      max-model-len: 512
+""")
+    return path
+
+
+@contextlib.contextmanager
+def serving(models, *flags, env=None):
+    port = free_port()
+    process = subprocess.Popen([os.environ["QUIRE_BINARY"], "serve", "--models", str(models), "--port", str(port), *SMALL, *flags],
+                               env={**os.environ, **(env or {})})
+    try:
+        def is_up():
+            assert process.poll() is None, f"quire serve ended with {process.returncode}"
+            with contextlib.suppress(OSError):
+                return urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).status == 200
+        until(is_up, "quire serve --models did not come up")
+        yield Server(port, process)
+        if process.poll() is None:
+            process.terminate()
+            assert process.wait(60) == 0, "SIGTERM must drain and end with status 0"
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(models_file(tmp_path_factory.mktemp("models"))) as running:
+        yield running
+
+
+@pytest.fixture
+def single(tmp_path):
+    """A server that keeps one model loaded."""
+    with serving(models_file(tmp_path, "max-loaded: 1"), "--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB",
+                 "--kv-policy", "exact") as running:
+        yield running
+
+
+def test_models_load_when_a_request_names_them(tmp_path):
+    with serving(models_file(tmp_path)) as server:
+        assert server.states() == {"one": "unloaded", "uno": "unloaded", "two": "unloaded", "gpt-4o": "unloaded"}
+        assert server.children() == []
+        assert server.complete("two")[2]["model"] == "two"
+        assert server.states()["two"] == "loaded" and server.states()["one"] == "unloaded"
+        assert server.metric("quire:model_loads_total", "two") == 1 and server.metric("quire:model_loads_total", "one") == 0
+        assert server.metric("quire:model_load_seconds_total", "two") > 0
+        assert [row["model"] for row in server.get("/running")["running"]] == ["two"]
+
+
+def test_aliases_and_patterns_choose_the_model(server):
+    for requested, model in (("one", "one"), ("uno", "one"), ("claude-sonnet-4", "one"), ("gpt-4o", "two"), ("gpt-5", "two"), (None, "one")):
+        status, _, answer = server.complete(requested)
+        assert (status, answer.get("model")) == (200, model), answer
+
+
+def test_an_unknown_model_gets_404_with_the_names(server):
+    status, _, answer = server.complete("onne")
+    assert status == 404 and answer["error"]["code"] == "model_not_found" and answer["error"]["param"] == "model"
+    assert "did you mean 'one'? use 'one', 'two'" in answer["error"]["message"]
+    status, _, text = server.ask("/v1/messages", {"model": "nix", "max_tokens": 4, "messages": [{"role": "user", "content": "x"}]})
+    assert status == 404 and json.loads(text)["type"] == "error", "the error has Anthropic's form"
+    status, _, text = server.ask("/api/chat", {"model": "nix", "messages": []})
+    assert status == 404 and isinstance(json.loads(text)["error"], str), "the error has Ollama's form"
+
+
+def test_flags_of_a_model_replace_common_flags(server):
+    cards = {card["id"]: card for card in server.get("/v1/models")["data"]}
+    assert cards["one"]["max_model_len"] == 1024 and cards["two"]["max_model_len"] == 512
+    assert cards["one"]["aliases"] == ["uno", "claude-*"]
+    assert server.get("/v1/models/claude-x")["root"] == "one"
+    server.complete("two")
+    assert json.loads(server.ask("/upstream/two/v1/models")[2])["data"][0]["max_model_len"] == 512
+
+
+def test_errors_of_a_model_pass_unchanged(server):
+    status, _, answer = server.complete("one", max_tokens=100_000)
+    assert status == 400 and answer["error"]["code"] == "context_length_exceeded"
+    status, _, text = server.ask("/v1/messages", {"model": "one", "messages": []})
+    assert status == 400 and json.loads(text)["type"] == "error" and json.loads(text)["error"]["message"].count("max_tokens") >= 1
+    status, _, text = server.ask("/v1/no-such-route", {"model": "one"})
+    assert status == 404 and "there is no route" in text
+
+
+def test_a_stream_arrives_in_parts(server):
+    server.complete("one")
+    connection, response = server.stream("one", 400)
+    assert response.status == 200 and response.headers["Content-Type"].startswith("text/event-stream")
+    assert response.readline().startswith(b"data: ")
+    assert server.metric("quire:model_requests_running", "one") == 1, "the first event arrives before the last token"
+    rest = response.read().decode()
+    connection.close()
+    assert rest.count("data: ") >= 100 and rest.rstrip().endswith("data: [DONE]")
+    status, headers, text = server.ask("/api/generate", {"model": "one", "prompt": "Once", "options": {"num_predict": 3}})
+    assert status == 200 and headers["Content-Type"] == "application/x-ndjson" and json.loads(text.splitlines()[-1])["done"]
+
+
+def test_a_disconnect_aborts_the_request(server):
+    server.complete("one")
+    connection, response = server.stream("one", 900)
+    response.readline()
+    connection.sock.close()
+    response.close()
+    connection.close()
+
+    def is_idle():
+        text = server.ask("/upstream/one/metrics")[2]
+        return re.search(r"^vllm:num_requests_running\{[^}]*\} (\S+)$", text, re.MULTILINE)[1] == "0"
+    until(is_idle, "the model's server must abort the request")
+    until(lambda: server.metric("quire:model_requests_running", "one") == 0, "the hold must end")
+    text = server.ask("/upstream/one/metrics")[2]
+    assert re.search(r'finished_reason="abort"[^}]*\} [1-9]', text), "the request must not run to its end"
+
+
+def test_concurrent_first_requests_load_once(tmp_path):
+    with serving(models_file(tmp_path)) as server, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: server.complete("one"), range(16)))
+        assert [status for status, _, _ in answers] == [200] * 16
+        assert server.metric("quire:model_loads_total", "one") == 1 and len(server.children()) == 1
+
+
+def test_the_least_recently_used_model_is_unloaded_for_another(single):
+    assert single.complete("one")[0] == 200
+    before = single.children()
+    assert single.complete("two")[0] == 200
+    assert single.states()["one"] == "unloaded" and single.states()["two"] == "loaded"
+    assert len(single.children()) == 1 and single.children() != before
+    assert single.metric("quire:model_unloads_total", "one") == 1
+
+
+def test_kv_blocks_on_disk_outlive_a_swap(single, tmp_path):
+    prompt = " ".join(f"word {i}" for i in range(150))
+    first = single.complete("one", prompt=prompt)[2]
+    assert first["usage"]["prompt_tokens"] > 300
+    assert single.complete("two", prompt=prompt)[0] == 200
+    again = single.complete("one", prompt=prompt)[2]
+    assert again["choices"] == first["choices"]
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 250, again["usage"]
+    assert sorted(path.name for path in (tmp_path / "kv").iterdir()) == ["one", "two"]
+
+
+def test_a_busy_model_is_not_unloaded(single):
+    single.complete("one")
+    connection, response = single.stream("one", 300)
+    response.readline()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        other = pool.submit(single.complete, "two")
+        rest = response.read().decode()
+        assert rest.rstrip().endswith("data: [DONE]"), "the running request ends normally"
+        connection.close()
+        assert other.result()[0] == 200, "the waiting request is answered afterwards"
+
+
+def test_a_killed_process_is_started_again(tmp_path):
+    with serving(models_file(tmp_path)) as server:
+        server.complete("one")
+        (first,) = server.children()
+        server.complete("two")
+        connection, response = server.stream("one", 900)
+        response.readline()
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            response.read()
+        connection.close()
+        until(lambda: server.states()["one"] == "unloaded", "the end of the process is noticed")
+        assert server.states()["two"] == "loaded" and server.complete("two")[0] == 200, "the other model is not affected"
+        assert server.metric("quire:model_crashes_total", "one") == 1
+        assert server.complete("one")[0] == 200
+        assert first not in server.children() and server.metric("quire:model_loads_total", "one") == 2
+
+
+def test_the_error_of_a_failed_load_reaches_the_client(tmp_path):
+    path = models_file(tmp_path)
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + b"\xff" * 100)
+    path.write_text(path.read_text() + f"  - name: broken\n    model: {tmp_path}/broken.gguf\n")
+    with serving(path) as server:
+        status, headers, answer = server.complete("broken")
+        assert status == 503 and int(headers["Retry-After"]) >= 1
+        assert "'broken' could not be loaded: " in answer["error"]["message"] and "broken.gguf" in answer["error"]["message"]
+        assert server.metric("quire:model_load_failures_total", "broken") == 1
+        assert server.complete("broken")[2]["error"]["message"] == answer["error"]["message"], "the next attempt waits"
+        assert server.metric("quire:model_load_failures_total", "broken") == 1
+        assert server.complete("one")[0] == 200
+
+
+def test_a_model_that_never_fits_is_refused(tmp_path):
+    with serving(models_file(tmp_path), "--models-memory", "100MiB") as server:
+        status, _, answer = server.complete("one")
+        assert status == 503 and "needs about" in answer["error"]["message"] and "--models-memory" in answer["error"]["message"]
+
+
+def test_ollamas_clients_see_all_models(server):
+    assert [row["name"] for row in server.get("/api/tags")["models"]] == ["one:latest", "uno:latest", "two:latest", "gpt-4o:latest"]
+    status, _, text = server.ask("/api/chat", {"model": "two:latest", "messages": [{"role": "user", "content": "Hi"}], "stream": False,
+                                               "options": {"num_predict": 3}, "keep_alive": "1h"})
+    assert status == 200 and json.loads(text)["model"] == "two:latest", text
+    loaded = {row["name"]: row for row in server.get("/api/ps")["models"]}
+    assert loaded["two:latest"]["details"]["family"] == "llama" and loaded["two:latest"]["size"] > 0
+    assert json.loads(server.ask("/api/show", {"model": "two"})[2])["capabilities"][0] == "completion"
+    assert "version" in server.get("/api/version")
+    server.ask("/unload?model=one", method="POST")
+    until(lambda: server.states()["one"] == "unloaded", "the model is unloaded")
+    shown = json.loads(server.ask("/api/show", {"model": "one"})[2])
+    assert shown["details"]["family"] == "llama" and shown["model_info"]["llama.context_length"] == 1024
+    assert server.states()["one"] == "unloaded", "a client that shows all models loads none"
+    status, _, text = server.ask("/api/generate", {"model": "two", "keep_alive": 0, "stream": False})
+    assert status == 200 and json.loads(text)["done_reason"] == "unload"
+    until(lambda: server.states()["two"] == "unloaded", "keep_alive 0 unloads the model")
+    status, _, text = server.ask("/api/generate", {"model": "two", "keep_alive": 0, "stream": False})
+    assert json.loads(text)["done_reason"] == "unload" and server.states()["two"] == "unloaded", "an unloaded model stays unloaded"
+
+
+def test_an_operator_can_unload(server):
+    server.complete("one")
+    status, _, text = server.ask("/unload?model=one", method="POST")
+    assert status == 200 and json.loads(text) == {"unloaded": ["one"], "busy": []}
+    until(lambda: server.states()["one"] == "unloaded", "the model is unloaded")
+    assert server.ask("/unload?model=nix", method="POST")[0] == 404
+
+
+def test_reads_do_not_load_a_model(server):
+    server.ask("/unload?model=one", method="POST")
+    until(lambda: server.states()["one"] == "unloaded", "the model is unloaded")
+    status, headers, text = server.ask("/upstream/one/metrics")
+    assert status == 503 and "'one' is not loaded" in text and headers["Retry-After"]
+    assert server.states()["one"] == "unloaded"
+    assert server.ask("/")[0] == 200 and server.ask("/health")[0] == 200 and server.ask("/metrics")[0] == 200
+
+
+def test_only_local_clients_operate_a_model(server):
+    server.complete("one")
+    assert server.ask("/upstream/one/reset_prefix_cache", method="POST")[0] == 200
+    for headers in ({"X-Forwarded-For": "192.0.2.1"}, {"Host": "localhost"}, {"Origin": f"http://127.0.0.1:{server.port}"}):
+        status, _, text = server.ask("/upstream/one/reset_prefix_cache", headers=headers, method="POST")
+        assert status == 403, (headers, text)
+    assert server.ask("/unload?model=one", headers={"X-Forwarded-For": "192.0.2.1"}, method="POST")[0] == 403
+
+
+def test_idle_models_are_unloaded(tmp_path):
+    with serving(models_file(tmp_path, "idle-seconds: 1")) as server:
+        server.complete("one")
+        until(lambda: server.states()["one"] == "unloaded", "an idle model is unloaded")
+        assert server.children() == []
+
+
+def test_keys_are_checked_at_the_front_and_by_the_models(tmp_path):
+    with serving(models_file(tmp_path), env={"QUIRE_API_KEY": "secret"}) as server:
+        for path in ("/v1/completions", "/v1/no-such-route"):
+            assert server.ask(path, {"model": "one", "prompt": "x"})[0] == 401
+        assert server.ask("/v1/models")[0] == 401 and server.ask("/metrics")[0] == 401 and server.ask("/health")[0] == 200
+        assert server.children() == [], "a client without a key loads nothing"
+        key = {"Authorization": "Bearer secret"}
+        assert server.ask("/v1/completions", {"model": "one", "prompt": "x", "max_tokens": 1}, key)[0] == 200
+        assert server.ask("/upstream/one/metrics", headers=key)[0] == 200 and server.ask("/upstream/one/metrics")[0] == 401
+        (child,) = server.children()
+        command = pathlib.Path(f"/proc/{child}/cmdline").read_bytes()
+        assert b"secret" not in command and b"--served-model-name=one" in command
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_the_server(tmp_path, stop):
+    with serving(models_file(tmp_path)) as server:
+        server.complete("one")
+        server.complete("two")
+        pids = server.children()
+        assert len(pids) == 2
+        server.process.send_signal(stop)
+        server.process.wait(60)
+        until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids), "the models' processes end")
+
+
+def test_a_running_request_ends_before_the_server(tmp_path):
+    with serving(models_file(tmp_path)) as server:
+        server.complete("one")
+        connection, response = server.stream("one", 300)
+        response.readline()
+        server.process.terminate()
+        assert response.read().decode().rstrip().endswith("data: [DONE]")
+        connection.close()
+        assert server.process.wait(60) == 0
+
+
+def test_a_folder_lists_its_models(tmp_path):
+    needs_model()
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.gguf").symlink_to(os.environ["QUIRE_TEST_MODEL"])
+    with serving(tmp_path) as server:
+        assert list(server.states()) == ["a", "b"]
+        assert server.complete(None)[2]["model"] == "a"
+
+
+@pytest.mark.parametrize("change, problem", [
+    (("name: two", "name: one"), "model 'one' has the name 'one' twice"),
+    (("aliases: [gpt-4o", "aliases: [uno"), "the models 'one' and 'two' both have the name 'uno'"),
+    (("two.gguf", "none.gguf"), "line 6: model 'two': '{folder}/none.gguf' does not exist; correct 'model'"),
+    (("max-model-len: 512", "max-model-length: 512"), "line 10: 'max-model-length' is not a flag of quire serve; did you mean 'max-model-len'?"),
+    (("max-model-len: 512", "max-model-len: many"), "--max-model-len: 'many' is not a whole number"),
+    (("max-model-len: 512", "port: 80"), "line 10: 'port' is not a flag of one model; give it on the command line"),
+    (("max-model-len: 512", "kv-cache-memory: auto"), "--kv-cache-memory auto would take the memory of the other models; give a size"),
+])
+def test_errors_of_the_file_are_reported_at_start(tmp_path, change, problem):
+    path = models_file(tmp_path)
+    assert change[0] in path.read_text()
+    path.write_text(path.read_text().replace(*change))
+    run = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "--models", str(path), "--port", "0"], capture_output=True, text=True,
+                         timeout=60, check=False)
+    assert run.returncode == 2 and run.stderr.startswith("quire: --models: "), run.stderr
+    assert problem.format(folder=tmp_path) in run.stderr
+
+
+@pytest.mark.parametrize("flags, problem", [
+    (["model.gguf"], "MODEL: cannot be combined with --models"),
+    (["--served-model-name", "x"], "--served-model-name: cannot apply to all models of --models; name the models in the file"),
+    (["--kv-port", "7000"], "--kv-port: cannot apply to all models of --models"),
+])
+def test_flags_that_concern_one_model_are_refused(tmp_path, flags, problem):
+    path = models_file(tmp_path)
+    run = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "--models", str(path), *flags], capture_output=True, text=True, timeout=60,
+                         check=False)
+    assert run.returncode == 2 and problem in run.stderr
