@@ -6,7 +6,7 @@ import re
 import sys
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-SOURCES = ("include/quire/engine_metric_table.h", "src/server/operate/metrics.cpp")
+SOURCES = ("include/quire/engine_metric_table.h", "src/server/operate/metrics.cpp", "src/server/models/models_metrics.cpp")
 STRING = r'"((?:[^"\\]|\\.)*)"'
 # A row of a table, or a call of header(): name, kind, help, and the old name if the metric has one. Further samples of a metric have no
 # help.
@@ -14,11 +14,11 @@ METRIC = re.compile(rf'[{{(]{STRING}, k(Counter|Gauge|Histogram),\s*{STRING}(?:,
 LABELS = {"vllm:request_success_total": "finished_reason", "vllm:spec_decode_num_accepted_tokens_per_pos_total": "position",
           "quire:http_responses_total": "status", "vllm:lora_requests_info": "max_lora, running_lora_adapters, waiting_lora_adapters",
           "quire:kv_tier_": "tier", "quire:prompt_tokens_missed_total": "cause", "quire:request_wait_seconds_total": "cause",
-          "quire:preemptions_by_cause_total": "cause"}
+          "quire:preemptions_by_cause_total": "cause", "quire:model_state": "state"}
 # Metrics that exist only with these flags.
 ONLY = {"quire:kv_swap_": "--kv-swap, --kv-swap-disk", "vllm:spec_decode_": "--num-speculative-tokens", "vllm:kv_block_": "--kv-cache-metrics",
         "quire:common_prefix_blocks": "--count-common-prefix", "quire:lora": "--enable-lora", "vllm:lora_": "--enable-lora",
-        "quire:expert": "--expert-memory",
+        "quire:expert": "--expert-memory", "quire:model_": "--models",
         "quire:kv_tier_": "--kv-disk, --kv-dram, --kv-peers, --kv-share, --kv-remote, --kv-role, --kv-connector"}
 
 
