@@ -1,5 +1,6 @@
 #pragma once
 // Flags of `quire serve` from a file (--config), in the form of vLLM's: a YAML mapping from long names of flags to values.
+#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
