@@ -77,6 +77,10 @@ quire_room(server_models server/models PART PCH quire_json_pch DEPS base server_
            LINKS engine log)
 quire_room(server server PCH quire_json_pch DEPS base text server_http server_request server_api server_openai server_responses server_anthropic server_pooling server_ollama server_llama_cpp server_audio server_operate
            LINKS engine log)
+# The server does not use the room of several models; only the command does.
+if(TARGET server_test)
+  target_link_libraries(server_test PRIVATE quire_server_models)
+endif()
 quire_embed(server_operate server/operate/api_page.h api_page_html src/server/operate/api_page.html)
 quire_embed(server_operate server/operate/api_page.h openapi_json docs/openapi.json)
 include(cmake/Pages.cmake)
