@@ -8,13 +8,15 @@ namespace {
 
 using Victims = std::optional<std::vector<std::size_t>>;
 
+const Victims kNoVictims = std::vector<std::size_t>{};
+
 ResidentModel resident(std::uint64_t bytes, std::uint64_t last_use, bool is_busy = false, bool must_stay = false) {
   return {.bytes = bytes, .must_stay = must_stay, .is_busy = is_busy, .last_use = last_use};
 }
 
 TEST(ChooseVictims, ChoosesNoneWhileTheModelFits) {
-  EXPECT_EQ(choose_victims(std::vector{resident(4, 1)}, 6, {.bytes = 10, .max_models = 2}), Victims({}));
-  EXPECT_EQ(choose_victims(std::vector{resident(4, 1), resident(400, 2)}, 6, {}), Victims({}));
+  EXPECT_EQ(choose_victims(std::vector{resident(4, 1)}, 6, {.bytes = 10, .max_models = 2}), kNoVictims);
+  EXPECT_EQ(choose_victims(std::vector{resident(4, 1), resident(400, 2)}, 6, {}), kNoVictims);
 }
 
 TEST(ChooseVictims, TakesTheLeastRecentlyUsedIdleModels) {
