@@ -164,10 +164,15 @@ TEST_F(PlantedChanges, ChangedAnswerIsFoundAtItsCall) {
 }
 
 TEST_F(PlantedChanges, ChangedTokenIsFoundWhereItIsUsed) {
-  for (const std::uint64_t which : {0U, 10U, 40U}) {
-    const Planted planted = plant(path_, folder_.file("other.qj"), which, true);
-    ASSERT_GT(planted.call, 0U);
-    const ReplayReport report = replay(planted.path).value();
+  for (const std::uint64_t first : {0U, 10U, 40U}) {
+    Planted planted;
+    ReplayReport report;
+    // A result makes no difference if all of its requests were aborted while the step ran.
+    for (std::uint64_t which = first; which < first + 5 && !report.difference; ++which) {
+      planted = plant(path_, folder_.file("other.qj"), which, true);
+      ASSERT_GT(planted.call, 0U);
+      report = replay(planted.path).value();
+    }
     ASSERT_TRUE(report.difference.has_value());
     EXPECT_EQ(report.difference->call, planted.call);
     EXPECT_EQ(report.difference->what.find("apply("), 0U) << report.difference->what;

@@ -47,7 +47,7 @@ struct Planted {
   std::uint64_t call = 0;
 };
 
-// Returns the journal with one change: a bit in the answer to its `which`-th call, or a token of its `which`-th result with tokens. With
+// Returns the journal with one change: a bit in the answer to its `which`-th call, or the tokens of its `which`-th result with tokens. With
 // `extra`, the change is this answer of a seam in the `which`-th call.
 inline Planted plant(const std::string& from, const std::string& to, std::uint64_t which, bool of_result,
                      const SeamAnswer* extra = nullptr) {
@@ -65,7 +65,7 @@ inline Planted plant(const std::string& from, const std::string& to, std::uint64
     const auto* const apply = std::get_if<core_call::Apply>(&reader->call());
     if (of_result && apply != nullptr && !apply->result.sampled.empty() && num_results++ == which) {
       std::vector<SampledToken> sampled(apply->result.sampled.begin(), apply->result.sampled.end());
-      sampled[0].token ^= 1;
+      for (SampledToken& token : sampled) token.token ^= 1;
       core_call::Apply changed = *apply;
       changed.result.sampled = sampled;
       write_call(frame, changed);
