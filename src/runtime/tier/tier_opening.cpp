@@ -112,7 +112,10 @@ Result<OpenedTier> open_tier(TierFiles& files, const TierShape& shape) {
   ++tier.header.incarnation;
   std::array<std::byte, kTierPageBytes> page;
   encode_header(tier.header, page);
-  Result<void> written = files.write_table(tier.header.incarnation % 2 * kTierPageBytes, page);
+  Result<void> written;
+  // A new tier gets both pages, so that no single damaged page prevents the next start.
+  if (is_new) written = files.write_table((tier.header.incarnation + 1) % 2 * kTierPageBytes, page);
+  if (written) written = files.write_table(tier.header.incarnation % 2 * kTierPageBytes, page);
   if (written) written = files.sync_table();
   if (!written) return std::unexpected(written.error());
   return tier;

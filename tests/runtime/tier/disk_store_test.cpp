@@ -255,7 +255,7 @@ TEST(DiskStoreErrorsTest, RefusesAnotherVersion) {
     TierClient store(tier_folder(folder.path()), small_tier());
   }
   std::fstream table(folder.file("quire-table"), std::ios::in | std::ios::out | std::ios::binary);
-  table.seekp(kTierPageBytes + 16).put(2);
+  for (const std::uint64_t page : {std::uint64_t{0}, kTierPageBytes}) table.seekp(static_cast<std::streamoff>(page + 16)).put(2);
   table.close();
   TierClient store(tier_folder(folder.path()), small_tier());
   EXPECT_EQ(store.error().code, ErrorCode::unsupported);

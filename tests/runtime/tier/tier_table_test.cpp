@@ -232,7 +232,7 @@ TEST(TierOpening, SizesTheFilesOfANewTierAndWritesItsHeader) {
   EXPECT_EQ(files.resizes, (std::vector<std::pair<TierFile, std::uint64_t>>{
                                {TierFile::table, 0}, {TierFile::blocks, 8192 * std::uint64_t{tier.num_places}}, {TierFile::table, table}}))
       << "entries of an earlier tier are removed";
-  EXPECT_EQ(files.writes, std::vector<std::uint64_t>{4096});
+  EXPECT_EQ(files.writes, std::vector<std::uint64_t>({0, 4096}));
   EXPECT_EQ(files.num_syncs, 1);
 }
 
@@ -245,12 +245,26 @@ TEST(TierOpening, WritesItsHeaderToEachPageInTurnAndKeepsItsIdentity) {
     if (opening == 1) identity = tier.header.identity;
     EXPECT_EQ(tier.header.identity, identity);
     EXPECT_EQ(tier.header.incarnation, opening);
-    EXPECT_EQ(files.writes, std::vector<std::uint64_t>{opening % 2 * 4096});
+    const std::vector<std::uint64_t> page = {opening % 2 * 4096};
+    EXPECT_EQ(files.writes, opening == 1 ? std::vector<std::uint64_t>({0, 4096}) : page);
     if (opening > 1) EXPECT_EQ(files.resizes.size(), 2U) << "the entries stay";
     EXPECT_EQ(read_tier_header(files).value()->incarnation, opening) << "the newer page counts";
   }
   SizedFiles other(std::make_shared<MemoryDisk>());
   EXPECT_NE(open_tier(other, kOpenedShape).value().header.identity, identity) << "each tier draws its identity";
+}
+
+TEST(TierOpening, SurvivesADamagedPageAfterTheFirstOpening) {
+  for (const std::uint64_t begin : {0, 4096}) {
+    const auto disk = std::make_shared<MemoryDisk>();
+    SizedFiles files(disk);
+    const OpenedTier tier = open_tier(files, kOpenedShape).value();
+    for (std::uint64_t i = 0; i < 64; ++i) disk->table[begin + i] ^= std::byte{0x40};
+    const auto header = read_tier_header(files);
+    ASSERT_TRUE(header.has_value()) << header.error().to_string();
+    ASSERT_TRUE(header->has_value()) << begin;
+    EXPECT_EQ((*header)->identity, tier.header.identity) << begin;
+  }
 }
 
 TEST(TierOpening, LeavesEmptyFilesWhenANewTierCannotBeSized) {
