@@ -491,7 +491,7 @@ cmd_bench() {
     transcribe)
       configure_and_build release quire
       exec python3 bench/transcribe.py --binary build/release/quire "$@" ;;
-    company | flags | tiers | break_even | sessions | structured | lora | drafts | answers | start | what_if_own)
+    company | field | flags | tiers | break_even | sessions | structured | lora | drafts | answers | start | what_if_own)
       configure_and_build release quire
       need_model
       exec python3 "bench/$name.py" --binary build/release/quire --model "$MODEL" "$@" ;;

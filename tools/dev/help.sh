@@ -134,6 +134,7 @@ usage: ./dev bench [NAME] [ARGUMENTS]    (default: serve)    results: bench/READ
   start                   time from the start of a server to the first token
   step                    parts of a step, next to the machine's limits; [MODEL] [CONCURRENCY,... [IN [OUT]]]
   load                    thousands of streams around a worker that computes nothing; [STREAMS [STEP_MS [STEPS]]]
+  field                   twelve public complaints about LLM servers, against quire or the server of --start
   company                 streams and short prompts next to a long prompt, by --step-time-target
   flags                   two sets of engine flags, in pairs
   hostile                 cost of bad clients for good ones
