@@ -152,10 +152,11 @@ struct CoreCounters {
   // Requests whose blocks a transfer fills, and finished requests whose blocks a transfer still needs.
   std::uint32_t num_awaiting_transfers = 0;
   std::uint32_t num_open_transfers = 0;
-  std::uint32_t num_pinned = 0;         // finished requests that keep their blocks for the next turn of their job
-  std::uint32_t num_blocks = 0;         // without the null block
-  std::uint32_t num_free_blocks = 0;    // includes cached blocks without a reference
-  std::uint32_t num_cached_blocks = 0;  // with a block hash, referenced or not
+  std::uint32_t num_pinned = 0;           // finished requests that keep their blocks for the next turn of their job
+  std::uint32_t num_blocks = 0;           // without the null block
+  std::uint32_t num_free_blocks = 0;      // includes cached blocks without a reference
+  std::uint32_t num_cached_blocks = 0;    // with a block hash, referenced or not
+  std::uint32_t num_retained_blocks = 0;  // free blocks that RequestTags::retention_s keeps
   std::uint64_t num_steps = 0;
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_evicted_blocks = 0;

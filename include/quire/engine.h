@@ -275,6 +275,7 @@ struct EngineStats {
   std::uint32_t num_blocks = 0;         // without the null block
   std::uint32_t num_free_blocks = 0;
   std::uint32_t num_cached_blocks = 0;       // in the prefix cache, referenced or not
+  std::uint32_t num_retained_blocks = 0;     // free blocks that RequestTags::retention_s keeps
   std::uint32_t num_pinned = 0;              // ended requests that keep their blocks for the next turn of their job
   std::uint32_t num_awaiting_transfers = 0;  // requests, including ended requests, whose blocks a transfer holds
   // Transfers of the engine's connector: open now; ended since the start (loads and stores); failed. num_stray_transfers: reports for

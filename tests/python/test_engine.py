@@ -80,7 +80,7 @@ def test_answer_is_aborted_explicitly_and_when_dropped(engine):
 
 def test_stats_keep_their_keys(engine):
     stats = engine.stats()
-    assert set(stats) == {"num_steps", "num_running", "num_waiting", "num_queued_tokens", "num_blocks", "num_free_blocks", "num_preemptions", "num_evicted_blocks",
+    assert set(stats) == {"num_steps", "num_running", "num_waiting", "num_queued_tokens", "num_blocks", "num_free_blocks", "num_preemptions", "num_evicted_blocks", "num_retained_blocks",
                           "prompt_tokens", "prompt_tokens_cached", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits",
                           "finished_stop", "finished_length", "finished_abort", "finished_error", "trace_steps", "trace_steps_dropped"}
     assert all(type(value) is int for value in stats.values())

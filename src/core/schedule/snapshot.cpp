@@ -94,6 +94,7 @@ CoreCounters Core::counters() const {
   counters.num_free_blocks = s.kv.pool().num_free_blocks();
   QUIRE_CHECK(counters.num_free_blocks <= counters.num_blocks, "the null block is not counted as free");
   counters.num_cached_blocks = s.kv.pool().index().size();
+  counters.num_retained_blocks = s.kv.pool().free_queue().count(FreeSegment::retained);
   counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
   return counters;
 }

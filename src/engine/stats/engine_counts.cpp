@@ -115,6 +115,7 @@ void EngineCounts::take(const CoreCounters& counters) {
   stats_.num_blocks = counters.num_blocks;
   stats_.num_free_blocks = counters.num_free_blocks;
   stats_.num_cached_blocks = counters.num_cached_blocks;
+  stats_.num_retained_blocks = counters.num_retained_blocks;
   stats_.num_pinned = counters.num_pinned;
   stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
   stats_.num_open_transfers = counters.num_open_transfers;

@@ -249,7 +249,7 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
   // Any other tier, such as "auto" or "priority", is the default one.
   const json::value* tier = reader.find("service_tier");
   request.tags.is_background = tier != nullptr && tier->is_string() && tier->get_string() == kBackgroundTier;
-  request.tags.retention_s = read_retention(reader);
+  request.tags.retention_s = std::max(request.tags.retention_s, read_retention(reader));
   // Requests with the same prompt_cache_key belong to one conversation. The key becomes their job if the request names no job.
   if (const json::value* key = reader.find("prompt_cache_key"); key != nullptr && key->is_string()) request.session_key = key->get_string();
   if (request.tags.job.empty() && request.session_key.empty() && request.tags.is_last_step)
@@ -335,6 +335,7 @@ Result<CompletionRequest> read_request(Api api, json::object& object, const Requ
   request.model = reader.text("model");
   request.add_special_tokens = reader.boolean("add_special_tokens", api == Api::completion);
   if (api == Api::chat) {
+    request.tags.retention_s = read_part_retention(reader);
     request.chat = read_chat_prompt(reader, limits.image_reading, limits.cancellation);
     request.tool_use = read_tool_use(reader, request.chat.tools);
     request.includes_reasoning = reader.boolean("include_reasoning", true);

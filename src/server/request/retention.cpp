@@ -2,6 +2,8 @@
 // (cache_control: {"type": "ephemeral", "ttl": "5m" or "1h"}); quire accepts other times, too.
 #include "server/request/retention.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -31,6 +33,36 @@ std::optional<std::uint64_t> seconds_of(std::string_view text) {
       return std::nullopt;
   }
 }
+
+// Reads the cache_control of each object in an array. Other values are checked elsewhere.
+class PartReader {
+ public:
+  explicit PartReader(ObjectReader& reader) : reader_(&reader) {}
+
+  [[nodiscard]] std::uint32_t longest() const { return longest_; }
+
+  void read(const json::value* parts, const std::string& path, bool has_content) {
+    if (parts == nullptr || !parts->is_array()) return;
+    for (std::size_t i = 0; i < parts->get_array().size(); ++i) {
+      const json::object* part = parts->get_array()[i].if_object();
+      if (part == nullptr) continue;
+      const std::string at = fmt::format("{}[{}]", path, i);
+      if (const json::value* control = part->if_contains("cache_control")) take(parse_cache_control(*control), at);
+      if (has_content) read(part->if_contains("content"), at + ".content", false);
+    }
+  }
+
+ private:
+  void take(Result<std::uint32_t> asked, const std::string& at) {
+    longest_ = std::max(longest_, asked.value_or(0));
+    if (asked) return;
+    asked.error().field.insert(0, at + ".");
+    reader_->reject(std::move(asked.error()));
+  }
+
+  ObjectReader* reader_;
+  std::uint32_t longest_ = 0;
+};
 
 }  // namespace
 
@@ -65,6 +97,13 @@ std::uint32_t read_retention(ObjectReader& reader) {
     take(parse_retention(asked, "prompt_cache_retention"));
   if (const json::value* control = reader.find("cache_control")) take(parse_cache_control(*control));
   return longest;
+}
+
+std::uint32_t read_part_retention(ObjectReader& reader) {
+  PartReader parts(reader);
+  parts.read(reader.find("messages"), "messages", true);
+  parts.read(reader.find("tools"), "tools", false);
+  return parts.longest();
 }
 
 }  // namespace quire

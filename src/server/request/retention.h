@@ -17,6 +17,10 @@ namespace quire {
 // Reads prompt_cache_retention and cache_control of a body. Returns the longer time, in seconds; 0: none.
 [[nodiscard]] std::uint32_t read_retention(ObjectReader& reader);
 
+// Reads the cache_control of the messages, their parts and the tools of a chat. Call it before the messages are read, which takes them from
+// the body. Returns the longest time, in seconds; 0: none.
+[[nodiscard]] std::uint32_t read_part_retention(ObjectReader& reader);
+
 // Reads a cache_control object. Anthropic's default time is 5 minutes. Null means none: 0 seconds.
 [[nodiscard]] Result<std::uint32_t> parse_cache_control(const boost::json::value& value);
 

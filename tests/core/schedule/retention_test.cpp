@@ -63,6 +63,19 @@ TEST(Retention, KeepsNoMoreThanItsShare) {
   EXPECT_EQ(run_retained(d, 101, CoreDriver::prompt(1, 101)), 0U);
 }
 
+TEST(Retention, CountsTheFreeBlocksItKeeps) {
+  CoreDriver d(retention_config(0.1));
+  run_retained(d, 1, CoreDriver::prompt(1, 101));
+  EXPECT_EQ(d.core->counters().num_retained_blocks, 0U);
+  run_retained(d, 2, CoreDriver::prompt(2, 21), 5);
+  EXPECT_EQ(d.core->counters().num_retained_blocks, 5U);
+  run_retained(d, 3, CoreDriver::prompt(3, 101), 1000);
+  EXPECT_EQ(d.core->counters().num_retained_blocks, 10U) << "the share is a tenth of 100 blocks";
+  d.now += 2000.0;
+  run_retained(d, 4, CoreDriver::prompt(4, 21));
+  EXPECT_EQ(d.core->counters().num_retained_blocks, 0U) << "their time is over";
+}
+
 TEST(Retention, EndsAfterItsTime) {
   for (const std::uint32_t retention_s : {5U, 500U}) {
     CoreDriver d(retention_config(0.3));

@@ -73,6 +73,23 @@ TEST(CompletionRequest, ReadsAgentTagsFromTheBodyOrVllmXargs) {
   EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": {"jobid": "j"})")), "vllm_xargs.jobid");
 }
 
+TEST(CompletionRequest, RetainsForTheLongestTimeOfTheParts) {
+  const auto message = [](const std::string& fields, const std::string& part) {
+    return R"([{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "hi")" + part + "}]" + fields +
+           "}]";
+  };
+  const std::string control = R"(, "cache_control": {"type": "ephemeral", "ttl": "1h"})";
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"})" + control + "}]";
+  EXPECT_EQ(chat("", message("", control))->tags.retention_s, 3600U);
+  EXPECT_EQ(chat("", message(control, ""))->tags.retention_s, 3600U);
+  EXPECT_EQ(chat(tools)->tags.retention_s, 3600U);
+  EXPECT_EQ(chat(R"("prompt_cache_retention": "5m")", message("", control))->tags.retention_s, 3600U);
+  EXPECT_EQ(chat(R"("prompt_cache_retention": "2h")", message("", control))->tags.retention_s, 7200U);
+  EXPECT_EQ(chat("", message("", R"(, "cache_control": null)"))->tags.retention_s, 0U);
+  EXPECT_EQ(wrong_field(chat("", message("", R"(, "cache_control": {"ttl": "1y"})"))), "messages[1].content[0].cache_control.ttl");
+  EXPECT_EQ(wrong_field(chat("", message(R"(, "cache_control": 7)", ""))), "messages[1].cache_control");
+}
+
 // An answer that repeats such a number as Infinity is not valid JSON.
 TEST(CompletionRequest, RefusesNumbersBeyondFloatsAndNamesTheField) {
   for (const char* body : {R"({"tools":[{"function":{"parameters":{"properties":{"a":{"maximum":1e999}}}}}]})", R"({"a":1,"tools":-2e308})",
