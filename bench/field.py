@@ -68,13 +68,13 @@ def main() -> int:
                 for case in cases:
                     begin = time.monotonic()
                     outcome = run_case(case, server)
-                    word = {True: "held", False: "NOT HELD", None: "does not apply"}[outcome.held]
+                    word = {True: "kept", False: "NOT KEPT", None: "does not apply"}[outcome.held]
                     print(f"{case.name:<15} {word:<15} {outcome.measured} ({time.monotonic() - begin:.0f} s)", flush=True)
                     results[case.name] = {"held": outcome.held, "measured": outcome.measured}
             finally:
                 server.stop()
     held = sum(result["held"] is True for result in results.values())
-    print(f"{held} of {len(results)} held")
+    print(f"{held} of {len(results)} kept")
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0 if all(result["held"] is not False for result in results.values()) else 1
