@@ -135,6 +135,7 @@ asio::awaitable<void> UpstreamCall::receive() {
       if (used == 0) break;
     }
     if (code == http::error::need_more) code = {};
+    if (has_ended && !parser.got_some()) break;  // put_eof() would report a complete response
     if (!code && has_ended) parser.put_eof(code);
     if (code) break;
     if (parser.is_header_done() && state_ == State::waiting) {
