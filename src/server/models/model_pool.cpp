@@ -31,8 +31,6 @@ constexpr std::chrono::seconds kMaxBackoff{60};
 // A process that runs for this time before it crashes is started again without a pause.
 constexpr std::chrono::seconds kSoundTime{60};
 constexpr std::string_view kReady = "quire serves ", kReadyUrl = " on http://127.0.0.1:", kError = "quire: ";
-// Time from SIGTERM to SIGKILL for a process without running requests.
-constexpr std::chrono::seconds kUnloadTime{20};
 
 // Returns the port in the line that `quire serve` prints when it is ready; 0: another line.
 std::uint16_t port_of(std::string_view line) {
@@ -157,6 +155,7 @@ bool ModelPool::unload(std::size_t index) {
   Model& model = *models_[index];
   if (!model.is_idle()) return false;
   begin_unload(model, "requested");
+  advance();
   return true;
 }
 
@@ -250,12 +249,13 @@ void ModelPool::refuse_late(Clock::time_point now) {
     }
 }
 
-// Returns the model that has waited longest, of those without a process that are not in `done`.
-ModelPool::Model* ModelPool::next_waiting(const std::vector<Model*>& done) {
+// Returns the model whose requests have waited longest, among models that are not loaded and not in `done`. A model that pauses after
+// crashes cannot start yet, so it must not take the memory of other models.
+ModelPool::Model* ModelPool::next_waiting(Clock::time_point now, const std::vector<Model*>& done) {
   Model* next = nullptr;
   for (const auto& model : models_) {
     if (model->waiting.empty() || model->state == ModelState::ready || model->state == ModelState::loading) continue;
-    if (std::ranges::find(done, model.get()) != done.end()) continue;
+    if (model->retry_at > now || std::ranges::find(done, model.get()) != done.end()) continue;
     if (next == nullptr || model->waiting.front()->since_ < next->waiting.front()->since_) next = model.get();
   }
   return next;
@@ -272,7 +272,7 @@ void ModelPool::load_waiting(Clock::time_point now) {
   for (const auto& model : models_) model->is_yielding = false;
   const MemoryLimits limits{options_->memory_bytes, options_->max_loaded};
   std::vector<Model*> done, reserved;  // reserved: models that start next
-  while (Model* const model = next_waiting(done)) {
+  while (Model* const model = next_waiting(now, done)) {
     done.push_back(model);
     std::vector<ResidentModel> present, later;  // processes now, and processes that stay, with the reservations
     std::vector<Model*> later_models;
@@ -308,13 +308,14 @@ void ModelPool::load_waiting(Clock::time_point now) {
       if (leaving.num_running == 0) begin_unload(leaving, "memory");
     }
     const bool may_start = model->state == ModelState::stopped && victims->empty() && fits(present, model->entry->memory_bytes, limits);
-    if (may_start && now >= model->retry_at) start(*model);
+    if (may_start) start(*model);
   }
 }
 
 void ModelPool::start(Model& model) {
   const ModelEntry& entry = *model.entry;
   ChildProcess::Command command{options_->program, {"serve"}, environment_};
+  command.environment.insert(command.environment.end(), entry.environment.begin(), entry.environment.end());
   command.arguments.insert(command.arguments.end(), entry.arguments.begin(), entry.arguments.end());
   command.arguments.insert(command.arguments.end(), {"--host=127.0.0.1", "--port=0", "--trusted-proxy=127.0.0.1", "--drain-timeout-ms=1000",
                                                      fmt::format("--supervised={}", ::getpid())});
@@ -365,7 +366,7 @@ void ModelPool::run_waiting(Model& model) {
 void ModelPool::begin_unload(Model& model, const char* why) {
   logger_->write(LogLevel::info, "model_unloading", {{"model", model.entry->name}, {"why", why}});
   model.state = ModelState::unloading;
-  model.kill_at = Clock::now() + kUnloadTime;
+  model.kill_at = Clock::now() + options_->unload_time;
   model.process->send_signal(SIGTERM);
 }
 

@@ -102,7 +102,7 @@ class ModelPool {
   void refuse(Model& model, const Error& error);
   void release(Hold& hold);
   void set_timer();
-  [[nodiscard]] Model* next_waiting(const std::vector<Model*>& done);
+  [[nodiscard]] Model* next_waiting(Clock::time_point now, const std::vector<Model*>& done);
   [[nodiscard]] std::vector<Model*> residents();
 
   boost::asio::io_context* io_;
