@@ -57,6 +57,11 @@ class Server:
         """Returns the process ids of the models' processes."""
         return children_of(self.process.pid)
 
+    def process_of(self, model):
+        """Returns the process id of a loaded model."""
+        (pid,) = [pid for pid in self.children() if f"--served-model-name={model}\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_text()]
+        return pid
+
     def stream(self, model, max_tokens):
         """Begins a streamed completion. Returns the connection and the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -274,6 +279,18 @@ def test_a_killed_process_is_started_again(tmp_path):
         assert first not in server.children() and server.metric("quire:model_loads_total", "one") == 2
 
 
+def test_a_process_that_is_killed_before_its_answer_gives_an_error(server):
+    server.complete("two")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.complete, "two", max_tokens=400, ignore_eos=True)
+        until(lambda: re.search(r"^vllm:num_requests_running\{[^}]*\} 1", server.ask("/upstream/two/metrics")[2], re.MULTILINE),
+              "the request must run")
+        os.kill(server.process_of("two"), signal.SIGKILL)
+        status, headers, body = answer.result()
+    assert status == 503 and headers["Retry-After"] and "'two' did not answer: its process ended" in body["error"]["message"]
+    assert server.complete("two")[0] == 200
+
+
 def test_the_error_of_a_failed_load_reaches_the_client(tmp_path):
     path = models_file(tmp_path)
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + b"\xff" * 100)
@@ -332,6 +349,27 @@ def test_reads_do_not_load_a_model(server):
     assert server.ask("/")[0] == 200 and server.ask("/health")[0] == 200 and server.ask("/metrics")[0] == 200
 
 
+def test_a_path_without_a_slash_after_the_name_is_redirected(server):
+    server.complete("one")
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("GET", "/upstream/one?a=b")
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Location"]) == (308, "/upstream/one/?a=b")
+    connection.close()
+
+
+def test_routes_of_the_server_refuse_other_methods(server):
+    status, headers, text = server.ask("/unload?model=one")
+    assert status == 405 and headers["Allow"] == "POST" and "'/unload' does not support GET" in json.loads(text)["error"]["message"]
+    assert server.ask("/v1/models", {})[0] == 405
+
+
+def test_errors_of_a_path_of_one_model_have_the_form_of_its_api(server):
+    server.ask("/unload?model=one", method="POST")
+    until(lambda: server.states()["one"] == "unloaded", "the model is unloaded")
+    assert json.loads(server.ask("/upstream/one/v1/messages")[2])["type"] == "error"
+
+
 def test_only_local_clients_operate_a_model(server):
     server.complete("one")
     assert server.ask("/upstream/one/reset_prefix_cache", method="POST")[0] == 200
@@ -354,6 +392,9 @@ def test_keys_are_checked_at_the_front_and_by_the_models(tmp_path):
             assert server.ask(path, {"model": "one", "prompt": "x"})[0] == 401
         assert server.ask("/v1/models")[0] == 401 and server.ask("/metrics")[0] == 401 and server.ask("/health")[0] == 200
         assert server.children() == [], "a client without a key loads nothing"
+        for path in ("/upstream/one/", "/upstream/none/"):
+            status, _, text = server.ask(path)
+            assert status == 401 and "two" not in text, "a client without a key sees no names"
         key = {"Authorization": "Bearer secret"}
         assert server.ask("/v1/completions", {"model": "one", "prompt": "x", "max_tokens": 1}, key)[0] == 200
         assert server.ask("/upstream/one/metrics", headers=key)[0] == 200 and server.ask("/upstream/one/metrics")[0] == 401

@@ -38,10 +38,10 @@ std::vector<std::string> listed_names(const ModelEntry& entry) {
   return names;
 }
 
-Result<std::size_t> find_entry(std::span<const ModelEntry> entries, std::string_view requested) {
+Result<std::size_t> find_entry(std::span<const ModelEntry> entries, std::string_view requested, bool is_ollama) {
   if (requested.empty()) return 0;
   std::vector<std::string_view> spellings{requested};
-  if (requested.ends_with(kLatest)) spellings.push_back(requested.substr(0, requested.size() - kLatest.size()));
+  if (is_ollama && requested.ends_with(kLatest)) spellings.push_back(requested.substr(0, requested.size() - kLatest.size()));
   for (const std::string_view spelling : spellings)
     if (const auto found = find_exact(entries, spelling)) return *found;
   for (const std::string_view spelling : spellings)

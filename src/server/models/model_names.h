@@ -13,9 +13,9 @@
 namespace quire {
 
 // Returns the index of the entry that `requested` means: first an exact name, alias or adapter, then the first pattern in the order of the
-// entries. An empty name means the first entry. The name may end with Ollama's ":latest". Errors: `not_found` for the field "model", with
-// the known names.
-[[nodiscard]] Result<std::size_t> find_entry(std::span<const ModelEntry> entries, std::string_view requested);
+// entries. An empty name means the first entry. `is_ollama`: the name may end with ":latest", as in the processes of the models. Errors:
+// `not_found` for the field "model", with the known names.
+[[nodiscard]] Result<std::size_t> find_entry(std::span<const ModelEntry> entries, std::string_view requested, bool is_ollama = false);
 
 // Returns an error that names two entries with the same name, alias, pattern or adapter.
 [[nodiscard]] Result<void> check_names(std::span<const ModelEntry> entries);

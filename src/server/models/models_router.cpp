@@ -56,7 +56,7 @@ struct ModelsRouter::Route {
   Reply (ModelsRouter::*handle)(HttpRequest& request);
 };
 
-const ModelsRouter::Route* ModelsRouter::find_route(const HttpRequest& request) {
+const ModelsRouter::Route* ModelsRouter::find_route(const HttpRequest& request, std::string* allowed) {
   using R = ModelsRouter;
   static constexpr Route kRoutes[] = {
       {"/", "GET", Access::open, &R::page},
@@ -78,6 +78,7 @@ const ModelsRouter::Route* ModelsRouter::find_route(const HttpRequest& request) 
     const bool has_name = route.path.ends_with("**");
     if (has_name ? path_parameter(route.path, request.path()).empty() : route.path != request.path()) continue;
     if (route.method == request.method || (route.method == "GET" && request.method == "HEAD")) return &route;
+    if (allowed != nullptr) *allowed = route.method;
   }
   return nullptr;
 }
@@ -106,8 +107,8 @@ std::optional<HttpResponse> ModelsRouter::answer_early(const HttpRequest& reques
   if (auto answer = guard_request(request, *options_, expects_form(request.path()))) return answer;
   const Route* const route = find_route(request);
   if (route != nullptr && route->access == Access::open) return std::nullopt;
-  // Pages of a model load without a key. Its process checks the key of all other requests.
-  if (is_read(request) && is_upstream_path(request.path())) return std::nullopt;
+  // Pages of a loaded model need no key. Its process checks the key of all other requests. Other models are not named without a key.
+  if (is_read(request) && is_loaded(request.target)) return std::nullopt;
   const auto tenant = keys_.tenant_of(request.authorization);
   if (!tenant) return error_response(401, tenant.error());
   if (route == nullptr || route->access == Access::key) return std::nullopt;
@@ -118,6 +119,12 @@ std::optional<HttpResponse> ModelsRouter::answer_early(const HttpRequest& reques
   if (route->access == Access::admin)
     if (const auto admitted = admit_operator(request, *options_); !admitted) return error_response(403, admitted.error());
   return std::nullopt;
+}
+
+bool ModelsRouter::is_loaded(std::string_view target) const {
+  if (!is_upstream_path(target)) return false;
+  const auto found = find_upstream(entries(), target);
+  return found && pool_->status(found->model).state == ModelState::ready;
 }
 
 std::string ModelsRouter::client_of(const HttpRequest& request) const {
@@ -132,18 +139,28 @@ bool ModelsRouter::is_operator_request(const HttpRequest& request) const {
 // The processes of the models have already formatted their errors, which have no error_code here.
 HttpResponse ModelsRouter::format_for_path(std::string_view path, HttpResponse response) const {
   if (response.error_code.empty()) return response;
+  const auto upstream = is_upstream_path(path) ? find_upstream(entries(), path) : Result<UpstreamTarget>();
+  if (upstream && !upstream->rest.empty()) path = upstream->rest;
   if (path.starts_with("/v1/messages")) return as_messages_error(std::move(response));
   if (path.starts_with(kOllamaPrefix)) return as_ollama_error(std::move(response));
   return response;
 }
 
 Reply ModelsRouter::handle(HttpRequest& request, const Wake& wake) {
-  if (const Route* const route = find_route(request)) return (this->*route->handle)(request);
+  std::string allowed;
+  if (const Route* const route = find_route(request, &allowed)) return (this->*route->handle)(request);
+  if (!allowed.empty()) {
+    HttpResponse response = error_response(405, {ErrorCode::invalid_argument, "",
+                                                 fmt::format("'{}' does not support {}", shown(request.path()), request.method),
+                                                 fmt::format("use {}", allowed)});
+    response.headers.emplace_back("Allow", allowed);
+    return {std::move(response)};
+  }
   if (is_upstream_path(request.path())) return handle_upstream(request, wake);
   if (request.method != "POST") return proxy(request, wake, 0, std::nullopt);
   const bool is_ollama = request.path().starts_with(kOllamaPrefix);
   const RequestedModel requested = read_requested_model(request.body, request.content_type, is_ollama);
-  const auto model = find_entry(entries(), requested.model);
+  const auto model = find_entry(entries(), requested.model, is_ollama);
   if (!model) return refuse(model.error());
   const bool is_unload = is_ollama && !requested.has_input && requested.keep_alive_s == 0.0;
   if (is_unload && pool_->status(*model).state == ModelState::stopped)
@@ -157,8 +174,9 @@ Reply ModelsRouter::handle(HttpRequest& request, const Wake& wake) {
 Reply ModelsRouter::handle_upstream(HttpRequest& request, const Wake& wake) {
   const auto target = find_upstream(entries(), request.target);
   if (!target) return refuse(target.error());
-  if (target->rest.empty()) {
-    HttpResponse moved{308, "", {}, {{"Location", std::string(request.path()) + "/"}}};
+  if (!target->rest.starts_with('/')) {
+    const std::string_view query = std::string_view(request.target).substr(request.path().size());
+    HttpResponse moved{308, "", {}, {{"Location", fmt::format("{}/{}", request.path(), query)}}};
     return {std::move(moved)};
   }
   request.target = target->rest;

@@ -36,7 +36,8 @@ class ModelsRouter final : public RequestHandler {
 
  private:
   struct Route;
-  [[nodiscard]] static const Route* find_route(const HttpRequest& request);
+  // Returns null if the request is for a model. Then `allowed` is the method of the route with this path; empty: there is none.
+  [[nodiscard]] static const Route* find_route(const HttpRequest& request, std::string* allowed = nullptr);
   [[nodiscard]] Reply health(HttpRequest& request);
   [[nodiscard]] Reply metrics(HttpRequest& request);
   [[nodiscard]] Reply page(HttpRequest& request);
@@ -48,6 +49,8 @@ class ModelsRouter final : public RequestHandler {
   [[nodiscard]] Reply ollama_version(HttpRequest& request);
   [[nodiscard]] Reply unload(HttpRequest& request);
   [[nodiscard]] Reply read_model(std::string_view name);
+  // Returns whether the target is a path of a loaded model.
+  [[nodiscard]] bool is_loaded(std::string_view target) const;
   // Answers a request to a path of one model: "/upstream/NAME/...".
   [[nodiscard]] Reply handle_upstream(HttpRequest& request, const Wake& wake);
   // Passes a request on. A POST loads the model; other requests are answered only if the model is loaded, and do not keep it loaded.

@@ -14,7 +14,7 @@ namespace quire {
 
 struct UpstreamTarget {
   std::size_t model = 0;
-  std::string rest;  // target of the model's server; empty: the target ends after the name
+  std::string rest;  // target of the model's server; does not begin with a slash if the path ends after the name
 };
 
 // Names may contain slashes, percent-encoded or not. Errors: no model has the name.

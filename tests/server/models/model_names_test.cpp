@@ -54,8 +54,9 @@ TEST(FindEntry, PrefersExactNamesToPatternsOfEarlierEntries) {
 
 TEST(FindEntry, AcceptsOllamasTag) {
   const std::vector<ModelEntry> entries = {entry("small"), entry("b:latest")};
-  EXPECT_EQ(index_text(find_entry(entries, "small:latest")), "0");
-  EXPECT_EQ(index_text(find_entry(entries, "b:latest")), "1");
+  EXPECT_EQ(index_text(find_entry(entries, "small:latest", true)), "0");
+  EXPECT_EQ(index_text(find_entry(entries, "b:latest", true)), "1");
+  EXPECT_FALSE(find_entry(entries, "small:latest").has_value()) << "the process of the model does not know this name outside /api/";
 }
 
 TEST(FindEntry, ListsNamesForAnUnknownName) {
@@ -86,6 +87,7 @@ TEST(FindUpstream, SplitsTheNameFromThePath) {
   EXPECT_EQ(split("/upstream/small/metrics"), "0 /metrics");
   EXPECT_EQ(split("/upstream/small/v1/x?a=/b"), "0 /v1/x?a=/b");
   EXPECT_EQ(split("/upstream/small"), "0 ");
+  EXPECT_EQ(split("/upstream/small?a=b"), "0 ?a=b");
   EXPECT_EQ(split("/upstream/org/repo:Q4/"), "1 /");
   EXPECT_EQ(split("/upstream/org/repo/v1/models"), "2 /v1/models");
   EXPECT_EQ(split("/upstream/org%2Frepo/health"), "2 /health");
