@@ -163,6 +163,7 @@ std::unexpected<Error> unknown_key(const CLI::App& command, const ConfigEntry& e
   std::vector<std::string_view> names{"model"};
   for (const CLI::Option* option : command.get_options())
     if (!option->get_group().empty()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  std::erase(names, entry.key);  // a flag that a file cannot set
   const auto nearest = nearest_name(entry.key, names);
   return bad_line(entry.line, fmt::format("'{}' is not a flag of quire serve", entry.key),
                   nearest ? fmt::format("did you mean '{}'?", *nearest) : "quire serve --help lists the flags");
@@ -213,6 +214,7 @@ Result<std::string> read_config_text(const std::string& path) {
   if (!file.eof() || file.bad())
     return fail(ErrorCode::not_found, "", "the file cannot be read, or is larger than 1 MiB", "use a YAML file");
   text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // the byte order mark of some editors
   return text;
 }
 

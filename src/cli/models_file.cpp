@@ -93,6 +93,8 @@ Result<void> dedent(std::vector<std::string>& lines) {
 }
 
 std::unexpected<Error> unknown_models_key(const ConfigEntry& entry, const std::vector<std::string_view>& known) {
+  if (std::ranges::find(known, entry.key) != known.end())
+    return bad_models_line(entry.line, fmt::format("'{}' occurs twice, or has its value in the same line", entry.key), std::string(kForm));
   const auto nearest = nearest_name(entry.key, known);
   return bad_models_line(entry.line, fmt::format("'{}' is not a key here", entry.key),
                          nearest ? fmt::format("did you mean '{}'?", *nearest) : fmt::format("use {}", fmt::join(known, ", ")));

@@ -96,6 +96,10 @@ TEST_F(ConfigFileArguments, FollowTheArgumentsOfTheCommandLine) {
   EXPECT_EQ(with("port: 1", {"--", "m.gguf"}), (Arguments{"serve", "--port=1", "--", "m.gguf"})) << "all words after -- are no flags";
 }
 
+TEST_F(ConfigFileArguments, IgnoreAByteOrderMark) {
+  EXPECT_EQ(with("\xef\xbb\xbfport: 1", {"m.gguf"}), (Arguments{"serve", "m.gguf", "--port=1"}));
+}
+
 TEST_F(ConfigFileArguments, DoNotReplaceGivenFlags) {
   EXPECT_EQ(with("port: 1\nhost: 0.0.0.0\nmodel: m.gguf", {"--port=2", "n.gguf"}),
             (Arguments{"serve", "--port=2", "n.gguf", "--host=0.0.0.0"}));

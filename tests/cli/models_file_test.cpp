@@ -70,6 +70,8 @@ TEST(ParseModelsFile, NamesTheLineOfAnError) {
   EXPECT_TRUE(models_problem("max-loaded: 1\nmodels:\n").starts_with("line 2: no model is listed"));
   EXPECT_EQ(models_problem("models:\n  - name: a\n"), "line 2: the model has no 'model'; add 'model: PATH' or 'model: ORG/REPO'");
   EXPECT_EQ(models_problem("max-load: 1\nmodels:\n  - model: a\n"), "line 1: 'max-load' is not a key here; did you mean 'max-loaded'?");
+  EXPECT_TRUE(models_problem("models: [a]\n").starts_with("line 1: 'models' occurs twice, or has its value in the same line; write"));
+  EXPECT_TRUE(models_problem("models:\n  - model: a\nmodels:\n  - model: b\n").starts_with("line 3: 'models' occurs twice"));
   EXPECT_EQ(models_problem("models:\n  - model: a\n    aliase: b\n"), "line 3: 'aliase' is not a key here; did you mean 'aliases'?");
   EXPECT_EQ(models_problem("models:\n  - model: [a, b]\n"), "line 2: model: is a list; give one value");
   EXPECT_EQ(models_problem("max-loaded: two\nmodels:\n  - model: a\n"),
