@@ -30,12 +30,12 @@ std::uint64_t raise_descriptor_limit() {
   return ::setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
-std::uint32_t fit_connections(std::uint32_t wanted) {
+std::uint32_t fit_connections(std::uint32_t wanted, std::uint32_t descriptors_each) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
   const std::uint64_t taken = num_open() + kOthers;
-  const std::uint64_t room = limit.rlim_cur > taken ? limit.rlim_cur - taken : 1;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, room));
+  const std::uint64_t room = limit.rlim_cur > taken ? (limit.rlim_cur - taken) / descriptors_each : 1;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(room, 1, std::max(wanted, 1U)));
 }
 
 void SpareDescriptor::take() {

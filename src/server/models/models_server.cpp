@@ -41,7 +41,7 @@ Result<std::unique_ptr<ModelsServer>> ModelsServer::create(ModelsOptions models,
   if (const auto valid = options.validate(); !valid) return std::unexpected(valid.error());
   auto impl = std::make_unique<Impl>(std::move(models), options, std::move(environment), logger);
   Impl& self = *impl;
-  self.options.max_connections = fit_connections(options.max_connections);
+  self.options.max_connections = fit_connections(options.max_connections, 2);  // a request also has a connection to its model
   self.pool = std::make_unique<ModelPool>(self.io, self.models, self.pool_environment, logger);
   self.router = std::make_unique<ModelsRouter>(self.io, *self.pool, self.options, logger);
   const auto on_drain = [&self] {

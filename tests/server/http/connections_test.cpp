@@ -232,6 +232,7 @@ TEST(Descriptors, ReduceConnectionsToTheDescriptorLimit) {
   EXPECT_LT(fit_connections(4096), 200U);
   EXPECT_GT(fit_connections(4096), 50U);
   EXPECT_EQ(fit_connections(3), 3U);
+  EXPECT_LE(fit_connections(4096, 2), fit_connections(4096) / 2 + 1) << "each connection needs two descriptors";
   EXPECT_EQ(raise_descriptor_limit(), before.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &before);
 }
