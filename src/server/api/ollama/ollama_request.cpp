@@ -198,7 +198,7 @@ std::optional<double> read_keep_alive(ObjectReader& reader) {
                        : value->is_string() ? ollama_seconds(value->get_string())
                                             : std::nullopt;
   if (!seconds && !(value->is_string() && value->get_string().empty())) {
-    reader.reject("keep_alive", "is " + describe(*value), R"(send seconds, or a duration such as "5m"; the model always stays loaded)");
+    reader.reject("keep_alive", "is " + describe(*value), R"(send seconds, or a duration such as "5m")");
     return std::nullopt;
   }
   reader.leave_out("keep_alive");
