@@ -20,6 +20,7 @@ constexpr std::string_view kFrontFlags[] = {"host",
                                             "cors-allow-origin",
                                             "trusted-proxy",
                                             "api-key",
+                                            "tenant-key",
                                             "tenant-secret",
                                             "drain-timeout-ms",
                                             "models",
@@ -30,6 +31,8 @@ constexpr std::string_view kFrontFlags[] = {"host",
                                             "models-wait-seconds",
                                             "config",
                                             "supervised"};
+// Flags that the server and the processes of the models must have alike.
+constexpr std::string_view kSharedFlags[] = {"tenant-keys-file"};
 // Flags that name the model.
 constexpr std::string_view kNameFlags[] = {"served-model-name"};
 // Flags whose folder, or beginning of file names, only one process can use.
@@ -79,6 +82,18 @@ Error in_model(Error error, const ListedModel& model) {
   return error;
 }
 
+// Moves flags that can also be environment variables there, because their values may be secret, and other users of the machine can see
+// arguments.
+void move_to_environment(const CLI::App& serve, PreparedModel& prepared) {
+  std::erase_if(prepared.arguments, [&](const std::string& argument) {
+    const std::size_t end = argument.find('=');
+    const CLI::Option* const option = serve.get_option_no_throw(argument.substr(0, end));
+    if (option == nullptr || option->get_envname().empty() || end == std::string::npos) return false;
+    prepared.environment.push_back(option->get_envname() + argument.substr(end));
+    return true;
+  });
+}
+
 }  // namespace
 
 Result<PreparedModel> prepare_model(const CLI::App& command, const ListedModel& model) {
@@ -87,7 +102,7 @@ Result<PreparedModel> prepare_model(const CLI::App& command, const ListedModel& 
   CLI::App* const serve = app.add_subcommand("serve");
   add_serve_flags(*serve, prepared.flags);
   for (const ConfigEntry& entry : model.flags) {
-    if (is_one_of(entry.key, kFrontFlags) || is_one_of(entry.key, kNameFlags))
+    if (is_one_of(entry.key, kFrontFlags) || is_one_of(entry.key, kSharedFlags) || is_one_of(entry.key, kNameFlags))
       return fail(ErrorCode::invalid_argument, "--models", fmt::format("line {}: '{}' is not a flag of one model", entry.line, entry.key),
                   is_one_of(entry.key, kNameFlags) ? "use 'name' and 'aliases'" : "give it on the command line");
     if (auto added = append_config_entry(*serve, entry, prepared.arguments); !added)
@@ -101,7 +116,17 @@ Result<PreparedModel> prepare_model(const CLI::App& command, const ListedModel& 
   } catch (const CLI::ParseError& error) {
     return std::unexpected(in_model({ErrorCode::invalid_argument, "", usage_error(app, error, words), ""}, model));
   }
+  move_to_environment(*serve, prepared);
   return prepared;
+}
+
+std::optional<std::string> folder_argument(std::span<const std::string> arguments, std::span<const std::string> others) {
+  for (const std::string& argument : arguments) {
+    const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
+    const bool is_folder = name.starts_with("--") && (is_one_of(name.substr(2), kFolderFlags) || is_one_of(name.substr(2), kFileFlags));
+    if (is_folder && std::ranges::find(others, argument) != others.end()) return argument;
+  }
+  return std::nullopt;
 }
 
 }  // namespace quire

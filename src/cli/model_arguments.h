@@ -1,6 +1,8 @@
 #pragma once
 // The arguments of `quire serve` for one model of `quire serve --models`.
 #include <CLI/CLI.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,13 +14,17 @@ namespace quire {
 
 // A model with its checked arguments.
 struct PreparedModel {
-  std::vector<std::string> arguments;  // the flags; the model is in `flags`
-  ServeFlags flags;                    // the parsed arguments
+  std::vector<std::string> arguments;    // the flags; the model is in `flags`
+  std::vector<std::string> environment;  // "NAME=VALUE": flags whose values other users of the machine must not see
+  ServeFlags flags;                      // the parsed flags
 };
 
 // Joins the flags of the model with the flags of `command`, which apply to all models. A folder that only one process can use becomes a
 // folder per model. Errors: the model has a flag that only the whole server can have, or an invalid flag; a flag of the command cannot
 // apply to several models.
 Result<PreparedModel> prepare_model(const CLI::App& command, const ListedModel& model);
+
+// Returns an argument with a folder that only one process can use, and that is in both lists; nullopt: there is none.
+[[nodiscard]] std::optional<std::string> folder_argument(std::span<const std::string> arguments, std::span<const std::string> others);
 
 }  // namespace quire

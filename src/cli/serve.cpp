@@ -10,6 +10,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 #include <utility>
 
 #include "base/format_bytes.h"
@@ -140,6 +142,15 @@ Result<void> bind_to_supervisor(int supervisor) {
   return {};
 }
 
+// Takes over what the supervisor has set for this process.
+void add_supervised_flags(ServeFlags& flags) {
+  // Several processes write one log.
+  if (!flags.served_names.empty()) flags.log.process = flags.served_names.front();
+  const char* const keys = std::getenv(kTenantKeysVariable);
+  std::istringstream lines(keys == nullptr ? "" : keys);
+  for (std::string line; std::getline(lines, line);) flags.tenant_keys.push_back(line);
+}
+
 // Reports an error to the supervisor, which reads stdout. main() prints it to stderr.
 std::unexpected<Error> reported(const CLI::App& command, const ModelsFlags& models, Error error) {
   if (models.supervisor != 0) {
@@ -178,8 +189,7 @@ Command add_serve_command(CLI::App& app) {
             if (!models->path.empty()) return serve_models(*command, *flags, *models);
             if (flags->engine.model.empty()) return fail(ErrorCode::invalid_argument, "", "MODEL is missing", "see quire serve --help");
             if (const auto bound = bind_to_supervisor(models->supervisor); !bound) return std::unexpected(bound.error());
-            // Several processes write one log.
-            if (models->supervisor != 0 && !flags->served_names.empty()) flags->log.process = flags->served_names.front();
+            if (models->supervisor != 0) add_supervised_flags(*flags);
             if (auto found = find_models(flags->engine); !found) return reported(*command, *models, std::move(found.error()));
             auto status = serve(*command, *flags);
             return status ? status : reported(*command, *models, std::move(status.error()));

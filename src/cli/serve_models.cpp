@@ -2,6 +2,7 @@
 #include "cli/serve_models.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -77,6 +78,7 @@ Result<ModelEntry> entry_of(const CLI::App& command, ListedModel model) {
   ModelEntry entry{.name = is_named || engine.served_model_name.empty() ? model.name : engine.served_model_name,
                    .aliases = std::move(model.aliases),
                    .arguments = {engine.model},
+                   .environment = std::move(prepared->environment),
                    .adapters = {},
                    .memory_bytes = 0,
                    .facts = {}};
@@ -95,6 +97,17 @@ Result<ModelEntry> entry_of(const CLI::App& command, ListedModel model) {
   return entry;
 }
 
+// Returns an error that names two models with the same folder, which only one of their processes could use.
+Result<void> check_folders(const std::vector<ModelEntry>& entries) {
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    for (std::size_t other = 0; other < i; ++other)
+      if (const auto shared = folder_argument(entries[i].arguments, entries[other].arguments))
+        return fail(ErrorCode::invalid_argument, "--models",
+                    fmt::format("the models '{}' and '{}' both have {}", entries[other].name, entries[i].name, *shared),
+                    "set another path in the 'flags' of one of them");
+  return {};
+}
+
 Result<ModelsOptions> models_options(const CLI::App& command, const ModelsFlags& flags) {
   auto list = read_models(flags.path);
   if (!list) return std::unexpected(std::move(list.error()));
@@ -108,6 +121,7 @@ Result<ModelsOptions> models_options(const CLI::App& command, const ModelsFlags&
     checked.error().field = "--models";
     return std::unexpected(std::move(checked.error()));
   }
+  if (const auto checked = check_folders(options.entries); !checked) return std::unexpected(checked.error());
   const ModelsLimits &given = flags.limits, &listed = list->limits;
   const auto limit = [](const auto& first, const auto& second, auto fallback) { return first ? *first : second.value_or(fallback); };
   options.max_loaded = limit(given.max_loaded, listed.max_loaded, options.max_loaded);
@@ -153,6 +167,7 @@ Result<int> serve_models(const CLI::App& command, const ServeFlags& flags, const
   std::vector<std::string> environment;
   if (!options.api_key.empty()) environment.push_back("QUIRE_API_KEY=" + options.api_key);
   if (!options.tenant_secret.empty()) environment.push_back("QUIRE_TENANT_SECRET=" + options.tenant_secret);
+  if (!flags.tenant_keys.empty()) environment.push_back(fmt::format("{}={}", kTenantKeysVariable, fmt::join(flags.tenant_keys, "\n")));
   const auto logger = std::make_shared<Logger>(flags.log);
   raise_descriptor_limit();
   auto server = ModelsServer::create(*models, options, std::move(environment), *logger, *std::move(port));

@@ -403,6 +403,22 @@ def test_keys_are_checked_at_the_front_and_by_the_models(tmp_path):
         assert b"secret" not in command and b"--served-model-name=one" in command
 
 
+def test_secrets_are_no_arguments_of_the_models(tmp_path):
+    path = models_file(tmp_path)
+    config = tmp_path / "config.yaml"
+    config.write_text('tenant-key: ["alice=alices-key", "bob=bobs-key"]\n')
+    config.chmod(0o600)
+    store = "redis://user:store-secret@127.0.0.1:1/0"
+    with serving(path, "--config", str(config), env={"QUIRE_API_KEY": "servers-key", "QUIRE_KV_REMOTE": store}) as server:
+        body = {"model": "one", "prompt": "x", "max_tokens": 1}
+        for key, status in (("alices-key", 200), ("bobs-key", 200), ("servers-key", 200), ("no-key", 401)):
+            assert server.ask("/v1/completions", body, {"Authorization": f"Bearer {key}"})[0] == status, key
+        assert server.ask("/upstream/one/metrics", headers={"Authorization": "Bearer bobs-key"})[0] == 403, "tenants do not operate"
+        command, variables = (pathlib.Path(f"/proc/{server.process_of('one')}/{name}").read_text() for name in ("cmdline", "environ"))
+        for secret in ("alices-key", "bobs-key", "servers-key", "store-secret"):
+            assert secret not in command and secret in variables, secret
+
+
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
 def test_no_process_outlives_the_server(tmp_path, stop):
     with serving(models_file(tmp_path)) as server:
@@ -442,6 +458,8 @@ def test_a_folder_lists_its_models(tmp_path):
     (("max-model-len: 512", "max-model-length: 512"), "line 10: 'max-model-length' is not a flag of quire serve; did you mean 'max-model-len'?"),
     (("max-model-len: 512", "max-model-len: many"), "--max-model-len: 'many' is not a whole number"),
     (("max-model-len: 512", "port: 80"), "line 10: 'port' is not a flag of one model; give it on the command line"),
+    (("max-model-len: 512", "tenant-keys-file: keys"), "line 10: 'tenant-keys-file' is not a flag of one model"),
+    (("max-model-len: 512", "help: true"), "line 10: 'help' is not a flag of quire serve; quire serve --help lists the flags"),
     (("max-model-len: 512", "kv-cache-memory: auto"), "--kv-cache-memory auto would take the memory of the other models; give a size"),
 ])
 def test_errors_of_the_file_are_reported_at_start(tmp_path, change, problem):
@@ -452,6 +470,14 @@ def test_errors_of_the_file_are_reported_at_start(tmp_path, change, problem):
                          timeout=60, check=False)
     assert run.returncode == 2 and run.stderr.startswith("quire: --models: "), run.stderr
     assert problem.format(folder=tmp_path) in run.stderr
+
+
+def test_models_that_would_share_a_folder_are_refused(tmp_path):
+    path = models_file(tmp_path)
+    path.write_text(path.read_text().replace("name: one", "name: a/b").replace("name: two", "name: a_b"))
+    run = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "--models", str(path), "--kv-disk", str(tmp_path), *SMALL], timeout=60,
+                         capture_output=True, text=True, check=False)
+    assert run.returncode == 2 and f"the models 'a/b' and 'a_b' both have --kv-disk={tmp_path}/a_b; set another" in run.stderr, run.stderr
 
 
 @pytest.mark.parametrize("flags, problem", [

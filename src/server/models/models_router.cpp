@@ -150,9 +150,9 @@ Reply ModelsRouter::handle(HttpRequest& request, const Wake& wake) {
   std::string allowed;
   if (const Route* const route = find_route(request, &allowed)) return (this->*route->handle)(request);
   if (!allowed.empty()) {
-    HttpResponse response = error_response(405, {ErrorCode::invalid_argument, "",
-                                                 fmt::format("'{}' does not support {}", shown(request.path()), request.method),
-                                                 fmt::format("use {}", allowed)});
+    HttpResponse response = error_response(
+        405, {ErrorCode::invalid_argument, "", fmt::format("'{}' does not support {}", shown(request.path()), request.method),
+              fmt::format("use {}", allowed)});
     response.headers.emplace_back("Allow", allowed);
     return {std::move(response)};
   }
