@@ -29,6 +29,16 @@ std::optional<std::size_t> find_pattern(std::span<const ModelEntry> entries, std
   return std::nullopt;
 }
 
+// A name is part of lines of text, such as the line in which a process reports its port.
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+
+std::string without_controls(std::string name) {
+  std::ranges::replace_if(name, is_control, '?');
+  return name;
+}
+
 }  // namespace
 
 std::vector<std::string> listed_names(const ModelEntry& entry) {
@@ -62,13 +72,17 @@ Result<void> check_names(std::span<const ModelEntry> entries) {
   for (const ModelEntry& entry : entries) {
     std::vector<std::string> names = listed_names(entry);
     std::ranges::copy_if(entry.aliases, std::back_inserter(names), is_pattern);
-    for (const std::string& name : names)
+    for (const std::string& name : names) {
+      if (std::ranges::any_of(name, is_control))
+        return fail(ErrorCode::invalid_argument, "", fmt::format("the name '{}' contains a control character", without_controls(name)),
+                    "rename the file, or set another 'name'");
       if (const auto [owner, is_new] = owners.try_emplace(name, entry.name); !is_new)
         return fail(ErrorCode::invalid_argument, "",
                     owner->second == entry.name
                         ? fmt::format("model '{}' has the name '{}' twice", entry.name, name)
                         : fmt::format("the models '{}' and '{}' both have the name '{}'", owner->second, entry.name, name),
                     "give each model another name");
+    }
   }
   return {};
 }

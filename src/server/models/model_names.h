@@ -17,7 +17,7 @@ namespace quire {
 // `not_found` for the field "model", with the known names.
 [[nodiscard]] Result<std::size_t> find_entry(std::span<const ModelEntry> entries, std::string_view requested, bool is_ollama = false);
 
-// Returns an error that names two entries with the same name, alias, pattern or adapter.
+// Returns an error that names two entries with the same name, alias, pattern or adapter, or a name with a control character.
 [[nodiscard]] Result<void> check_names(std::span<const ModelEntry> entries);
 
 // Returns the names of an entry that lists show: its name, its exact aliases and its adapters.

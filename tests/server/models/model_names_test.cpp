@@ -74,6 +74,11 @@ TEST(CheckNames, RefusesNamesThatTwoModelsHave) {
   EXPECT_FALSE(check_names(std::vector{entry("a", {"x*"}), entry("b", {"x*"})}).has_value());
 }
 
+TEST(CheckNames, RefusesControlCharacters) {
+  EXPECT_EQ(check_names(std::vector{entry("a\nb")}).error().message, "the name 'a?b' contains a control character");
+  EXPECT_TRUE(check_names(std::vector{entry("\u00fc \u6a21")}).has_value());
+}
+
 TEST(ListedNames, LeavesOutPatterns) {
   EXPECT_EQ(listed_names(entry("a", {"b", "c*"}, {"d"})), (std::vector<std::string>{"a", "b", "d"}));
 }
