@@ -332,6 +332,14 @@ def test_ollamas_clients_see_all_models(server):
     assert json.loads(text)["done_reason"] == "unload" and server.states()["two"] == "unloaded", "an unloaded model stays unloaded"
 
 
+def test_keep_alive_0_computes_what_the_request_asks_for(server):
+    server.ask("/unload?model=two", method="POST")
+    until(lambda: server.states()["two"] == "unloaded", "the model is unloaded")
+    status, _, text = server.ask("/api/embed", {"model": "two", "input": ["x"], "keep_alive": 0})
+    assert status == 200 and len(json.loads(text)["embeddings"]) == 1, text
+    until(lambda: server.states()["two"] == "unloaded", "keep_alive 0 unloads the model afterwards")
+
+
 def test_an_operator_can_unload(server):
     server.complete("one")
     status, _, text = server.ask("/unload?model=one", method="POST")

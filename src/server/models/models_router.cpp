@@ -162,7 +162,8 @@ Reply ModelsRouter::handle(HttpRequest& request, const Wake& wake) {
   const RequestedModel requested = read_requested_model(request.body, request.content_type, is_ollama);
   const auto model = find_entry(entries(), requested.model, is_ollama);
   if (!model) return refuse(model.error());
-  const bool is_unload = is_ollama && !requested.has_input && requested.keep_alive_s == 0.0;
+  const bool generates = request.path() == "/api/generate" || request.path() == "/api/chat";
+  const bool is_unload = generates && !requested.has_input && requested.keep_alive_s == 0.0;
   if (is_unload && pool_->status(*model).state == ModelState::stopped)
     return json_reply(loaded_answer({.model = requested.model, .is_chat = request.path() == "/api/chat"}, true));
   // Clients show all models of a list, which must not load them.

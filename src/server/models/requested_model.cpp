@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
+#include <initializer_list>
 #include <utility>
 
 #include "server/api/audio/form_data.h"
@@ -33,7 +34,7 @@ class FieldHandler {
   bool on_object_end(std::size_t, Code&) { return end(); }
   bool on_array_begin(Code&) { return begin(); }
   bool on_array_end(std::size_t num_values, Code&) {
-    if (depth_ == 2 && key_ == "messages" && num_values > 0) result.has_input = true;
+    if (depth_ == 2 && is_one_of(key_, {"messages", "images", "input"}) && num_values > 0) result.has_input = true;
     return end();
   }
   bool on_key_part(json::string_view part, std::size_t, Code&) { return add_key(part); }
@@ -50,7 +51,7 @@ class FieldHandler {
     if (depth_ != 1) return true;
     if ((key_ == "model" || (reads_all_ && key_ == "name")) && result.model.empty()) result.model = text;
     if (key_ == "keep_alive" && !result.keep_alive_s) result.keep_alive_s = ollama_seconds(text);
-    if ((key_ == "prompt" || key_ == "input") && !text.empty()) result.has_input = true;
+    if (is_one_of(key_, {"prompt", "suffix", "input"}) && !text.empty()) result.has_input = true;
     if (reads_all_ || result.model.empty()) return true;
     code = make_error_code(boost::system::errc::operation_canceled);
     return false;
@@ -65,6 +66,9 @@ class FieldHandler {
   bool on_comment(json::string_view, Code&) { return true; }
 
  private:
+  static bool is_one_of(std::string_view key, std::initializer_list<std::string_view> keys) {
+    return std::ranges::find(keys, key) != keys.end();
+  }
   bool begin() {
     ++depth_;
     return true;

@@ -9,7 +9,7 @@ namespace quire {
 struct RequestedModel {
   std::string model;                   // empty: the body names none
   std::optional<double> keep_alive_s;  // Ollama's keep_alive; < 0: forever
-  bool has_input = false;              // the body has a prompt or messages that are not empty
+  bool has_input = false;              // the body has a prompt, suffix, input, messages or images that are not empty
 };
 
 // Reads a JSON body, or a form if the content type is multipart/form-data. Takes the first value of a repeated field. Ignores errors. Time

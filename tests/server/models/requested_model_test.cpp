@@ -1,6 +1,7 @@
 // Tests which fields of a body choose a model.
 #include "server/models/requested_model.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace quire {
@@ -34,6 +35,8 @@ TEST(ReadRequestedModel, ReadsOllamasFields) {
   EXPECT_TRUE(chat.has_input);
   EXPECT_EQ(read_requested_model(R"({"model": "m", "keep_alive": -1})", kJson, true).keep_alive_s, -1.0);
   EXPECT_FALSE(read_requested_model(R"({"model": "m", "messages": []})", kJson, true).has_input);
+  for (const char* input : {R"("input": "x")", R"("input": ["x"])", R"("input": [[1]])", R"("images": ["x"])", R"("suffix": "x")"})
+    EXPECT_TRUE(read_requested_model(fmt::format(R"({{"model": "m", {}}})", input), kJson, true).has_input) << input;
 }
 
 TEST(ReadRequestedModel, ReadsForms) {
