@@ -97,10 +97,11 @@ void move_to_environment(const CLI::App& serve, PreparedModel& prepared) {
 }  // namespace
 
 Result<PreparedModel> prepare_model(const CLI::App& command, const ListedModel& model) {
-  PreparedModel prepared;
-  CLI::App app("", "quire");
+  PreparedModel prepared{
+      .arguments = {}, .environment = {}, .app = std::make_shared<CLI::App>("", "quire"), .flags = std::make_shared<ServeFlags>()};
+  CLI::App& app = *prepared.app;
   CLI::App* const serve = app.add_subcommand("serve");
-  add_serve_flags(*serve, prepared.flags);
+  add_serve_flags(*serve, *prepared.flags);
   for (const ConfigEntry& entry : model.flags) {
     if (is_one_of(entry.key, kFrontFlags) || is_one_of(entry.key, kSharedFlags) || is_one_of(entry.key, kNameFlags))
       return fail(ErrorCode::invalid_argument, "--models", fmt::format("line {}: '{}' is not a flag of one model", entry.line, entry.key),

@@ -1,6 +1,7 @@
 #pragma once
 // The arguments of `quire serve` for one model of `quire serve --models`.
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,7 +17,8 @@ namespace quire {
 struct PreparedModel {
   std::vector<std::string> arguments;    // the flags; the model is in `flags`
   std::vector<std::string> environment;  // "NAME=VALUE": flags whose values other users of the machine must not see
-  ServeFlags flags;                      // the parsed flags
+  std::shared_ptr<CLI::App> app;         // has parsed the flags
+  std::shared_ptr<ServeFlags> flags;     // the parsed flags
 };
 
 // Joins the flags of the model with the flags of `command`, which apply to all models. A folder that only one process can use becomes a

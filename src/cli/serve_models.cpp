@@ -13,6 +13,7 @@
 #include "base/format_bytes.h"
 #include "base/usable_memory.h"
 #include "cli/find_model.h"
+#include "cli/flags/flag_names.h"
 #include "cli/model_arguments.h"
 #include "cli/server_url.h"
 #include "quire/engine.h"
@@ -26,7 +27,8 @@ namespace {
 
 Error at_model(Error error, const ListedModel& model) {
   const std::string where = model.line > 0 ? fmt::format("line {}: ", model.line) : std::string();
-  error.message = fmt::format("{}model '{}': {}", where, model.name, error.message);
+  const std::string field = error.field.empty() ? "" : error.field + ": ";
+  error.message = fmt::format("{}model '{}': {}{}", where, model.name, field, error.message);
   error.field = "--models";
   return error;
 }
@@ -48,8 +50,11 @@ Result<std::uint64_t> memory_of(const ModelInfo& model, const EngineOptions& eng
     bytes += engine.cache.kv_cache_bytes;
   else if (const auto layout = plan_kv_layout(model, engine))
     bytes += layout->total_bytes();
-  if (!engine.draft_model.empty())
-    if (const auto draft = inspect_model(engine.draft_model)) bytes += draft->weight_bytes;
+  if (!engine.draft_model.empty()) {
+    const auto draft = inspect_model(engine.draft_model);
+    if (!draft) return std::unexpected(draft.error());
+    bytes += draft->weight_bytes;
+  }
   return bytes + tiers.kv_dram.bytes + engine.kv_swap.bytes;
 }
 
@@ -64,13 +69,14 @@ ModelFacts facts_of(const ModelInfo& info, const std::string& name, const Engine
 }
 
 // Prepares one model. A model whose headers cannot be read stays in the list of a file: its requests get the error.
-Result<ModelEntry> entry_of(const CLI::App& command, ListedModel model) {
+Result<ModelEntry> entry_of(const CLI::App& command, const ServeFlags& common, ListedModel model) {
   std::error_code ignored;
   const bool is_named = !model.name.empty();
   if (!is_named) model.name = default_name(model.model);
   auto prepared = prepare_model(command, model);
   if (!prepared) return std::unexpected(std::move(prepared.error()));
-  EngineOptions& engine = prepared->flags.engine;
+  ServeFlags& flags = *prepared->flags;
+  EngineOptions& engine = flags.engine;
   if (auto found = find_models(engine); !found) return std::unexpected(at_model(std::move(found.error()), model));
   if (!std::filesystem::exists(engine.model, ignored))
     return std::unexpected(
@@ -83,14 +89,18 @@ Result<ModelEntry> entry_of(const CLI::App& command, ListedModel model) {
                    .memory_bytes = 0,
                    .facts = {}};
   entry.arguments.insert(entry.arguments.end(), prepared->arguments.begin(), prepared->arguments.end());
-  for (const std::string& module : prepared->flags.lora.modules)
+  for (const std::string& module : flags.lora.modules)
     if (const auto parsed = parse_lora_module(module)) entry.adapters.push_back(parsed->name);
   const auto info = inspect_model(engine.model, engine.mmproj);
   if (!info) {
     fmt::print(stderr, "quire: model '{}' cannot be loaded: {}\n", entry.name, info.error().to_string());
     return entry;
   }
-  auto memory = memory_of(*info, engine, prepared->flags.tiers);
+  flags.server.api_key = common.server.api_key;
+  flags.tenant_keys = common.tenant_keys;
+  const CLI::App& serve = *prepared->app->get_subcommand("serve");
+  if (auto plan = plan_serving(serve, flags); !plan) return std::unexpected(at_model(as_flag(serve, std::move(plan.error())), model));
+  auto memory = memory_of(*info, engine, flags.tiers);
   if (!memory) return std::unexpected(at_model(std::move(memory.error()), model));
   entry.memory_bytes = *memory;
   entry.facts = facts_of(*info, entry.name, engine);
@@ -108,12 +118,12 @@ Result<void> check_folders(const std::vector<ModelEntry>& entries) {
   return {};
 }
 
-Result<ModelsOptions> models_options(const CLI::App& command, const ModelsFlags& flags) {
+Result<ModelsOptions> models_options(const CLI::App& command, const ServeFlags& common, const ModelsFlags& flags) {
   auto list = read_models(flags.path);
   if (!list) return std::unexpected(std::move(list.error()));
   ModelsOptions options;
   for (ListedModel& model : list->models) {
-    auto entry = entry_of(command, std::move(model));
+    auto entry = entry_of(command, common, std::move(model));
     if (!entry) return std::unexpected(std::move(entry.error()));
     options.entries.push_back(*std::move(entry));
   }
@@ -159,7 +169,7 @@ Result<int> serve_models(const CLI::App& command, const ServeFlags& flags, const
   ServerOptions options = flags.server;
   if (const auto read = read_tenant_key_flags(flags, options); !read) return std::unexpected(read.error());
   if (const auto valid = options.validate(); !valid) return std::unexpected(valid.error());
-  auto models = models_options(command, models_flags);
+  auto models = models_options(command, flags, models_flags);
   if (!models) return std::unexpected(std::move(models.error()));
   auto port = BoundPort::bind(options);
   if (!port) return std::unexpected(port.error());

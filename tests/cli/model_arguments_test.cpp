@@ -29,7 +29,7 @@ TEST(PrepareModel, PassesFlagsOnAndGivesEachModelAFolder) {
                                     listed_model("a/b", {{.key = "max-num-seqs", .values = {"2"}}}));
   ASSERT_TRUE(model.has_value()) << model.error().to_string();
   EXPECT_EQ(model->arguments, (Texts{"--max-num-seqs=2", "--kv-disk=/kv/a_b"}));
-  EXPECT_EQ(model->flags.engine.scheduler.max_num_seqs, 2U);
+  EXPECT_EQ(model->flags->engine.scheduler.max_num_seqs, 2U);
 }
 
 TEST(PrepareModel, PassesFlagsThatMayBeSecretInTheEnvironment) {

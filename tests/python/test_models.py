@@ -468,6 +468,8 @@ def test_a_folder_lists_its_models(tmp_path):
     (("max-model-len: 512", "port: 80"), "line 10: 'port' is not a flag of one model; give it on the command line"),
     (("max-model-len: 512", "tenant-keys-file: keys"), "line 10: 'tenant-keys-file' is not a flag of one model"),
     (("max-model-len: 512", "help: true"), "line 10: 'help' is not a flag of quire serve; quire serve --help lists the flags"),
+    (("max-model-len: 512", "chat-template: /none"), "line 6: model 'two': --chat-template: '/none' cannot be read or is empty"),
+    (("max-model-len: 512", "speculative-model: /none"), "line 6: model 'two': /none"),
     (("max-model-len: 512", "kv-cache-memory: auto"), "--kv-cache-memory auto would take the memory of the other models; give a size"),
 ])
 def test_errors_of_the_file_are_reported_at_start(tmp_path, change, problem):
