@@ -61,7 +61,7 @@ class ModelPoolTest : public testing::Test {
 TEST_F(ModelPoolTest, KillsAProcessThatDoesNotEndAfterAnUnload) {
   add("stubborn");
   auto hold = request(0);
-  run_until([&] { return pool().status(0).state == ModelState::ready; });
+  run_until([&] { return pool().status(0).num_running == 1; });
   hold.reset();
   ASSERT_TRUE(pool().unload(0));
   run_until([&] { return pool().status(0).state == ModelState::stopped; });
