@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that names in the docs exist: files, folders, Markdown links and their headings, `./dev` commands, flags of `quire` and `./dev` in
-listings, and files named in code comments. A listing with the name of an example must equal the example. Needs no build: the script finds
-flags in the sources (tests/python/test_docs.py asks each command).
+listings, and files named in code comments. A listing with the name of an example must equal the example, and `git clone` must name the
+project's address. Needs no build: the script finds flags in the sources (tests/python/test_docs.py asks each command).
 
 Usage: check_docs.py [REPO]. Prints each name that does not exist, and exits with 1 if it found any.
 """
@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+import project_url
 
 TOP = "src|include|tests|tools|docs|bench|cmake|python|examples"
 BACKTICKED = re.compile(r"`([^`\n]+)`")
@@ -69,6 +71,7 @@ def flags_in(repo, *patterns):
 class Tree:
     def __init__(self, repo):
         self.repo = repo
+        self.url = project_url.read(repo)
         self.flags = {"quire": flags_in(repo, "src/cli/**/*.cpp", "include/quire/**/*option_table.h") | {"--help", "--version"}}
         self.flags["./dev"] = self.flags["quire"] | flags_in(repo, "dev", "tools/dev/*.sh", "bench/*.py", "bench/*.cpp", "tools/*/*.py")
         self.files = listed_files(repo)
@@ -113,6 +116,8 @@ def dead_in_docs(text, path, tree):
     for command in DEV.findall(text):
         if command not in tree.commands:
             yield f"./dev has no command '{command}'"
+    for given in project_url.wrong_clones(text, tree.url):
+        yield f"`git clone {given}` is not the address in {project_url.FILE}: write git clone {tree.url}.git"
 
 
 def outdated_listings(text, repo):

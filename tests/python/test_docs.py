@@ -120,9 +120,14 @@ def test_the_tables_of_options_match_the_source():
     ("```\nvllm serve m --prot 1   # quire serve\n```", None),
     ("`./dev serve --port 1`", None),
     ("`./dev test --everything`", "no flag --everything"),
+    ("```\ngit clone https://host.example/quire.git && cd quire\n```", None),
+    ("```\ngit clone -q --depth 1 https://host.example/quire.git\n```", None),
+    ("```\ngit clone https://elsewhere.example/quire.git\n```", "is not the address"),
+    ("`git clone ... quire`", "is not the address"),
 ])
-def test_finds_dead_links_and_flags(tmp_path, text, complaint):
-    for name, content in {"tools/dev/commands.sh": "cmd_serve() {\n}\ncmd_test() {\n}\n", "dev": "", "src/cli/serve.cpp": 'add("--port");',
+def test_finds_dead_links_flags_and_addresses(tmp_path, text, complaint):
+    for name, content in {"tools/project_url.txt": "https://host.example/quire\n",
+                          "tools/dev/commands.sh": "cmd_serve() {\n}\ncmd_test() {\n}\n", "dev": "", "src/cli/serve.cpp": 'add("--port");',
                           "docs/tiers.md": "# Other\n\n## A heading, with `code`\n\n## A heading with code\n", "docs/trace.md": text}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
