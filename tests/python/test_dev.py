@@ -154,6 +154,22 @@ def test_unwritable_home_moves_the_compiler_cache_to_the_clone(dev):
     assert dev("unset CCACHE_DIR XDG_CACHE_HOME; need_ccache_folder; echo ${CCACHE_DIR:-its own}", HOME=home)[1] == "its own"
 
 
+def test_systems_without_apt_get_one_line_with_the_remedy(dev, tmp_path):
+    (tmp_path / "os-release").write_text('ID=fedora\nVERSION_ID=42\nPRETTY_NAME="Fedora Linux 42"\n')
+    setup = f"source tools/dev/setup.sh; source tools/dev/commands.sh; OS_RELEASE={tmp_path}/os-release; PATH=/nonexistent"
+    status, out, said = dev("need_apt cmake", setup=setup)
+    assert (status, out, said.count("\n")) == (2, "", 1)
+    assert "Fedora Linux 42 has no apt-get. Install a package (docs/install.md), or build with CMake 3.25, clang 19 or g++ 12" in said
+    status, out, said = dev("try_apt cmake || echo continues", setup=setup)
+    assert (status, out, said.count("\n")) == (0, "continues", 1) and "Fedora Linux 42 has no apt-get: cmake" in said
+    # Another release of Debian has apt-get, but not all packages of Debian 12.
+    (tmp_path / "os-release").write_text('ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n')
+    status, _, said = dev("has_apt() { true; }; try_apt() { false; }; need_apt cmake", setup=setup)
+    assert status == 2 and "packages of Debian 12, and this is Ubuntu 24.04 LTS: docs/install.md says how to build with CMake" in said
+    (tmp_path / "os-release").write_text('ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian 12"\n')
+    assert dev("has_apt() { true; }; try_apt() { false; }; need_apt cmake", setup=setup)[2] == "dev: these packages are required\n"
+
+
 def test_docs_are_checked_in_a_tree_without_git(tmp_path):
     for name in ("code/first.cpp", "build/b.cpp", ".cache/c.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

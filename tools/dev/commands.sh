@@ -616,7 +616,7 @@ cmd_doctor() {
     lacking=$(missing_packages $APT_BUILD $APT_TEST | tr '\n' ' ')
     echo "packages    ${lacking:+missing: }${lacking:-all installed}"
   else
-    echo "packages    ./dev installs Debian 12 packages, and this system has no dpkg"
+    echo "packages    ./dev installs Debian 12 packages, and this system has no dpkg: docs/install.md"
   fi
   echo "compiler    $(clang++-19 --version 2>/dev/null | head -n 1 || echo missing)"
   echo "model       $([ -f "$MODEL" ] && echo "$MODEL" || echo 'not fetched yet')"

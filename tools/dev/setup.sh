@@ -68,12 +68,24 @@ missing_packages() {
   done
 }
 
-# need_apt PACKAGE...: installs the missing packages.
-need_apt() { try_apt "$@" || die "these packages are required"; }
+# need_apt PACKAGE...: installs the missing packages. On a system without Debian's packages, prints one line that says what to do instead.
+need_apt() {
+  has_apt || die "./dev installs packages of Debian 12, and $(system_name) has no apt-get. \
+Install a package (docs/install.md), or build with CMake 3.25, clang 19 or g++ 12, and the libraries listed there"
+  try_apt "$@" || die "these packages are required$(is_debian_12 || echo ". They are packages of Debian 12, and this is $(system_name): \
+docs/install.md says how to build with CMake on other systems")"
+}
+
+has_apt() { command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; }
+
+OS_RELEASE=/etc/os-release
+system_name() { (. "$OS_RELEASE" && echo "$PRETTY_NAME") 2>/dev/null || echo "this system"; }
+is_debian_12() { (. "$OS_RELEASE" && [ "$ID $VERSION_ID" = "debian 12" ]) 2>/dev/null; }
 
 # try_apt PACKAGE...: installs the missing packages. If they are unavailable, prints why and fails.
 try_apt() {
   local lacking
+  has_apt || { say "Packages of Debian 12 are missing, and $(system_name) has no apt-get: $*"; return 1; }
   lacking=$(missing_packages "$@" | tr '\n' ' ')
   [ -n "$lacking" ] || return 0
   local root="" quick=()
