@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Installs each package of `./dev package` in a fresh, minimal Debian 12 root without a compiler, lets the server there answer a chat
-# request, and prints how long that took. Fails if the installation and the answer together take more than 30 s. If systemd-nspawn is
-# installed, the script also boots a root with systemd, and the service of the .deb answers there.
+# request, and prints how long that took. Fails if the installation and the answer together take more than 30 s. The wheel of the command and
+# the tarball are also installed in a Debian 13 root (Python 3.13), if debootstrap can make one. deploy/Containerfile is built with buildah in
+# a chroot, from the tarball and a Debian 12 root in place of debian:12-slim, and its server answers too. If systemd-nspawn is installed, the
+# script also boots a root with systemd, and the service of the .deb answers there. The last lines list the seconds of each package.
 #
 # Usage (as root): tools/test_packages.sh FOLDER [MODEL] Needs debootstrap. FOLDER keeps the base roots; MODEL is a GGUF file (default: the
-# file that ./dev serve fetches).
+# file that ./dev serve fetches, which this script fetches too). QUIRE_TEST_PACKAGES="serve trixie" runs only these tests.
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/test_packages.sh FOLDER [MODEL]}")
 repo=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
 model="${2:-$repo/.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 limit_s=30
-[ -f "$model" ] || { echo "no model at $model: ./dev serve fetches it, or name one" >&2; exit 2; }
+if [ $# -lt 2 ] && [ ! -f "$model" ]; then (cd "$repo" && source tools/dev/setup.sh && need_model); fi
+[ -f "$model" ] || { echo "MODEL: there is no file $model" >&2; exit 2; }
 compgen -G "$repo/dist/*.deb" >/dev/null || { echo "nothing in $repo/dist: run ./dev package" >&2; exit 2; }
 
-mounted=() server=""
+mounted=() server="" results=()
 cleanup() {
   [ -z "$server" ] || kill "$server" 2>/dev/null || true
   for point in "${mounted[@]}"; do umount -l "$point"; done
@@ -24,13 +27,13 @@ trap cleanup EXIT
 clean=(/usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8)
 inside() { chroot "$root" "${clean[@]}" "$@"; }
 
-# base NAME [DEBIAN_PACKAGE...]: makes a base root once. Tests copy it.
+# base NAME SUITE [DEBIAN_PACKAGE...]: makes a base root of this suite of Debian once. Tests copy it.
 base() {
-  local name="$1"
-  shift
+  local name="$1" suite="$2"
+  shift 2
   [ ! -e "$folder/$name.ready" ] || return 0
   rm -rf "${folder:?}/$name"
-  debootstrap --variant=minbase --include="ca-certificates${1:+,$(IFS=,; echo "$*")}" bookworm "$folder/$name" >"$folder/$name.log" 2>&1
+  debootstrap --variant=minbase --include="ca-certificates${1:+,$(IFS=,; echo "$*")}" "$suite" "$folder/$name" >"$folder/$name.log" 2>&1 || return 1
   # Copies this machine's settings for access to Debian and PyPI.
   cp /etc/ssl/certs/ca-certificates.crt "$folder/$name/etc/ssl/certs/"
   cp /etc/resolv.conf "$folder/$name/etc/resolv.conf"
@@ -68,7 +71,7 @@ answers() {
   ask || { tail "$folder/$1.log" >&2; exit 1; }
   seconds=$(echo "$(date +%s.%N) $start" | awk '{printf "%.1f", $1 - $2}')
   stop
-  echo "$1: from the installation to an answered chat request: $seconds s"
+  results+=("$1: $seconds s from the start of the installation to an answered chat request")
   awk -v seconds="$seconds" -v limit="$limit_s" 'BEGIN {exit seconds > limit}' || { echo "$1: more than $limit_s s" >&2; exit 1; }
 }
 
@@ -128,24 +131,72 @@ test_deb() {
 }
 
 test_tarball() {
-  fresh minbase
+  fresh "$1"
   start=$(date +%s.%N)
   inside sh -c 'tar xzf /dist/quire-*.tar.gz --strip-components=1 -C /usr/local'
-  answers tarball quire
+  answers "tarball${2:-}" quire
   has /usr/local/share/man/man1/quire.1 /usr/local/lib/systemd/system/quire.service /usr/local/share/bash-completion/completions/quire
   finds_c_api /usr/local
   cleanup
 }
 
+# test_serve_wheel BASE [SUFFIX]: installs the wheel of the command, and then the wheel of the library next to it if it is made for this
+# Python. Both must work, and removing the library must leave the command.
+test_serve_wheel() {
+  fresh "$1"
+  start=$(date +%s.%N)
+  inside python3 -m venv /venv
+  inside sh -c '/venv/bin/pip install -q --no-index --disable-pip-version-check /dist/quire_serve-*.whl'
+  answers "serve wheel${2:-}" /venv/bin/quire
+  if inside sh -c '/venv/bin/pip install -q --no-index --disable-pip-version-check --find-links /dist /dist/quire-*.whl' 2>>"$folder/pip.log"; then
+    inside /venv/bin/python -m quire --version
+    inside /venv/bin/pip uninstall -q -y quire
+  else
+    ! inside python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { tail "$folder/pip.log" >&2; exit 1; }
+  fi
+  inside /venv/bin/quire --version
+  inside /venv/bin/pip uninstall -q -y quire-serve
+  inside sh -c 'test ! -e /venv/bin/quire && ! ls -d /venv/lib/python3*/site-packages/quire*' 2>/dev/null || { echo "files are left after pip uninstall" >&2; exit 1; }
+  cleanup
+}
+
 test_wheel() {
+  local seconds
   fresh python
   start=$(date +%s.%N)
   inside python3 -m venv /venv
   inside sh -c '/venv/bin/pip install -q --no-index --disable-pip-version-check /dist/quire-*.whl'
-  answers wheel /venv/bin/quire
   inside sh -c 'cd /venv/lib/python3*/site-packages/quire && test -e py.typed -a -s _core.pyi -a -s _engine.pyi' || { echo "the stubs are missing" >&2; exit 1; }
-  inside /venv/bin/python -c 'import quire; core = quire.Core(quire.CoreConfig(num_blocks=8, max_model_len=64)); core.add([1, 2]); print(core.schedule())'
   inside /venv/bin/python -c 'import quire; engine = quire.Engine("/model.gguf", kv_cache_memory="64MiB", max_model_len=256); print(engine.generate("One, two,", max_tokens=4).text)'
+  seconds=$(echo "$(date +%s.%N) $start" | awk '{printf "%.1f", $1 - $2}')
+  results+=("wheel: $seconds s from the start of the installation to a generated text")
+  inside /venv/bin/python -c 'import quire; core = quire.Core(quire.CoreConfig(num_blocks=8, max_model_len=64)); core.add([1, 2]); print(core.schedule())'
+  # Without quire-serve, the library names the package of the command.
+  ! inside /venv/bin/python -m quire --version 2>"$folder/no_command.log" || { echo "python -m quire must fail without quire-serve" >&2; exit 1; }
+  grep -q 'quire-serve' "$folder/no_command.log" || { cat "$folder/no_command.log" >&2; exit 1; }
+  cleanup
+}
+
+# Builds deploy/Containerfile with buildah in a chroot, and starts the image's command as the image's user.
+test_image() {
+  fresh builder
+  mkdir "$root/context"
+  cp -r "$repo/deploy" "$repo/.dockerignore" "$root/context/"
+  cp -r "$repo/dist" "$root/context/dist"
+  tar cf "$root/base.tar" -C "$folder/minbase" .
+  chmod 644 "$root/model.gguf"
+  inside sh -ec 'box=$(buildah from scratch) && buildah add -q $box /base.tar / >/dev/null && buildah commit -q $box docker.io/library/debian:12-slim >/dev/null && rm /base.tar' \
+    >"$folder/image.log" 2>&1 || { tail "$folder/image.log" >&2; exit 1; }
+  start=$(date +%s.%N)
+  inside buildah bud --pull-never -f deploy/Containerfile -t quire /context >>"$folder/image.log" 2>&1 || { tail "$folder/image.log" >&2; exit 1; }
+  inside buildah inspect --type image --format '{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.User}}' quire >"$folder/image.config"
+  [ "$(cat "$folder/image.config")" = "[quire serve] 10001:10001" ] || { echo "the image's settings: $(cat "$folder/image.config")" >&2; exit 1; }
+  cat >"$root/usr/local/bin/quire-image" <<'EOF'
+#!/bin/sh -e
+exec buildah run -v /model.gguf:/model.gguf:ro "$(buildah from --pull-never quire)" -- quire "$@"
+EOF
+  chmod 755 "$root/usr/local/bin/quire-image"
+  answers image quire-image
   cleanup
 }
 
@@ -162,20 +213,43 @@ test_service() {
   ask || { tail "$folder/service.log" >&2; exit 1; }
   stop
   has /var/lib/private/quire/kv/quire-blocks
-  echo "service: answered from its sandbox"
+  results+=("service: answered from its sandbox")
 }
 
+# wants TEST: returns whether this test was requested.
+wants() { [[ " ${QUIRE_TEST_PACKAGES:-deb tarball serve wheel trixie image service} " == *" $1 "* ]]; }
+
 mkdir -p "$folder"
-base minbase
-base python python3-venv
-for name in deb tarball wheel; do
-  ls -l "$repo"/dist/*"$(case $name in deb) echo .deb ;; tarball) echo .tar.gz ;; wheel) echo .whl ;; esac)"
-  "test_$name"
-done
-if command -v systemd-nspawn >/dev/null; then
-  base system systemd-sysv dbus
-  test_service
-else
-  echo "service: not tested, because systemd-nspawn is not installed (systemd-container)"
+rm -f "$folder/pip.log"
+ls -l "$repo"/dist
+base minbase bookworm
+base python bookworm python3-venv
+if wants deb; then test_deb; fi
+if wants tarball; then test_tarball minbase; fi
+if wants serve; then test_serve_wheel python; fi
+if wants wheel; then test_wheel; fi
+if wants trixie; then
+  if base trixie trixie python3-venv; then
+    test_tarball trixie " (Debian 13)"
+    test_serve_wheel trixie " (Debian 13)"
+  else
+    results+=("Debian 13: not tested, because debootstrap cannot make a root: $folder/trixie.log has the reason")
+  fi
 fi
-rm -rf "$root"
+if wants image; then
+  if base builder bookworm buildah crun containernetworking-plugins; then
+    test_image
+  else
+    results+=("image: not tested, because debootstrap cannot make a root with buildah: $folder/builder.log has the reason")
+  fi
+fi
+if wants service; then
+  if command -v systemd-nspawn >/dev/null; then
+    base system bookworm systemd-sysv dbus
+    test_service
+  else
+    results+=("service: not tested, because systemd-nspawn is not installed (systemd-container)")
+  fi
+fi
+rm -rf "${folder:?}/root"
+printf '%s\n' "${results[@]}"

@@ -1,16 +1,14 @@
-"""`python -m quire serve MODEL`: the server, if the package contains it (the wheel of ./dev package does, pip install ./python does not).
-"""
+"""`python -m quire serve MODEL`: starts the command of the package quire-serve, if it is installed. This package contains only the library."""
 
-import os
-import pathlib
 import sys
 
 
 def main() -> None:
-    binary = pathlib.Path(__file__).with_name("bin") / "quire"
-    if not binary.exists():
-        sys.exit("quire: this installation contains only the library; the wheel of ./dev package also contains the command")
-    os.execv(binary, ["quire", *sys.argv[1:]])
+    try:
+        from quire_serve.__main__ import main as start
+    except ImportError:
+        sys.exit("quire: this package contains only the library. For the command, install the package quire-serve (docs/install.md)")
+    start()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ usage: ./dev COMMAND [ARGUMENTS]        details and arguments: ./dev COMMAND --h
 Use
   serve [MODEL] [FLAGS]   build (4 min) and serve MODEL on 127.0.0.1:8000; without MODEL, a small one that it fetches
   demo [MODEL] [FLAGS]    the same, with simulated clients and a small KV cache; open /dashboard
-  package                 make a .deb, a wheel and a tarball in dist/ (15 min)
+  package                 make wheels, a tarball and a .deb in dist/ (15 min)
 
 Change
   build                   build everything (25 min)
@@ -72,7 +72,7 @@ help_package() {
   cat <<'HELP'
 usage: ./dev package [--check]
 
-Makes a .deb, a wheel and a tarball in dist/ (docs/install.md). --check: builds the commit twice and compares the bytes.
+Makes wheels, a tarball, a .deb and an SBOM in dist/ (docs/install.md). --check: builds the commit twice and compares the bytes.
 HELP
 }
 

