@@ -15,7 +15,7 @@ REPO = pathlib.Path(__file__).resolve().parents[1]
 FILE = "tools/project_url.txt"
 REPEATED_IN = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "python/pyproject.toml")
 PLACEHOLDER_HOST = "example.org"
-CLONE = re.compile(r"git clone +(?:-\S+ +)*([^\s`&;|]+)")
+CLONE = re.compile(r"git clone +(?:(?:-\S+|\d+) +)*([^\s`]*[:/.][^\s`&;|]*)")
 
 
 def read(repo=REPO):

@@ -124,6 +124,7 @@ def test_the_tables_of_options_match_the_source():
     ("```\ngit clone -q --depth 1 https://host.example/quire.git\n```", None),
     ("```\ngit clone https://elsewhere.example/quire.git\n```", "is not the address"),
     ("`git clone ... quire`", "is not the address"),
+    ("A git clone of the repository is enough; `git clone` makes it.", None),
 ])
 def test_finds_dead_links_flags_and_addresses(tmp_path, text, complaint):
     for name, content in {"tools/project_url.txt": "https://host.example/quire\n",
