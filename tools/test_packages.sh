@@ -9,9 +9,13 @@
 # file that ./dev serve fetches, which this script fetches too). QUIRE_TEST_PACKAGES="serve trixie" runs only these tests.
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/test_packages.sh FOLDER [MODEL]}")
-repo=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
+repo=$(realpath "$(dirname "$0")/..")
 model="${2:-$repo/.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 limit_s=30
+tests="deb tarball serve wheel trixie image service"
+for name in ${QUIRE_TEST_PACKAGES:-}; do
+  [[ " $tests " == *" $name "* ]] || { echo "QUIRE_TEST_PACKAGES: unknown test '$name'; the tests are: $tests" >&2; exit 2; }
+done
 if [ $# -lt 2 ] && [ ! -f "$model" ]; then (cd "$repo" && source tools/dev/setup.sh && need_model); fi
 [ -f "$model" ] || { echo "MODEL: there is no file $model" >&2; exit 2; }
 compgen -G "$repo/dist/*.deb" >/dev/null || { echo "nothing in $repo/dist: run ./dev package" >&2; exit 2; }
@@ -223,7 +227,7 @@ test_service() {
 }
 
 # wants TEST: returns whether this test was requested.
-wants() { [[ " ${QUIRE_TEST_PACKAGES:-deb tarball serve wheel trixie image service} " == *" $1 "* ]]; }
+wants() { [[ " ${QUIRE_TEST_PACKAGES:-$tests} " == *" $1 "* ]]; }
 
 mkdir -p "$folder"
 rm -f "$folder/pip.log"

@@ -201,6 +201,17 @@ def test_packages_have_the_address_and_one_version():
     assert "Homepage: @URL@\n" in (REPO / "tools/package/debian/control.in").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("arguments", "asked", "said"), [
+    ((), "", "usage: tools/test_packages.sh FOLDER"),
+    (("roots",), "serve wheels", "QUIRE_TEST_PACKAGES: unknown test 'wheels'; the tests are: deb "),
+    (("roots", "no.gguf"), "serve", "MODEL: there is no file no.gguf"),
+])
+def test_script_that_tries_packages_checks_its_arguments(tmp_path, arguments, asked, said):
+    done = subprocess.run([REPO / "tools/test_packages.sh", *arguments], cwd=tmp_path, env={**os.environ, "QUIRE_TEST_PACKAGES": asked},
+                          capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and said in done.stderr and list(tmp_path.iterdir()) == []
+
+
 def steps(workflow):
     for job in workflow["jobs"].values():
         yield from job.get("steps", ())
