@@ -24,8 +24,8 @@ class BlockReclaimer {
   BlockReclaimer(Context& context, Requests& requests, Queues& queues, Policy& policy, Forks& forks, Swap& swap)
       : context_(context), requests_(requests), queues_(queues), policy_(policy), forks_(forks), swap_(swap) {}
 
-  // Frees blocks for a running request that is missing `num_missing` blocks. If it is the only running request, also frees the blocks of
-  // waiting requests: preempting the request itself would not help, because it would be admitted and fail again forever.
+  // Frees blocks for a running request that is missing `num_missing` blocks. With swapping, also frees swapped and loaded blocks of waiting
+  // requests if no other request runs: preempting the request itself would not help, because it would be admitted and fail again forever.
   bool reclaim_before_preempting(const Request& request, std::uint32_t num_missing);
   // Frees blocks for a waiting request if no request runs. While a request runs, its end will free blocks, so blocks that are kept for
   // later use stay.

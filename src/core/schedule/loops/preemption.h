@@ -1,9 +1,9 @@
 #pragma once
 // Chooses and preempts a running request when too few blocks are free.
 //
-//   running -> preempted   The request's blocks are freed, and its computed tokens and draft tokens are reset to none. Its tokens and
-//                          output placeholders stay. The request waits at the front of the queue. If its blocks are swapped out, the
-//                          count of computed tokens stays (swap.h).
+//   running -> preempted   The request's blocks are freed, and its computed tokens and draft tokens are reset to none. Its tokens
+//                          stay, and without DecisionRules::stale_outputs its output placeholders. The request waits at the front of
+//                          the queue. If its blocks are swapped out, the count of computed tokens stays (swap.h).
 #include <cstddef>
 #include <vector>
 

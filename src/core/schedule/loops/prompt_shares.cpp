@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// The number of prompts of a tenant that share its tokens, in the order of the loops. If all did, each would end late.
+// Maximum number of prompts of a tenant that divide its share, in the order of the loops. If all prompts divided it, each would end late.
 constexpr std::uint32_t kMostSharing = 4;
 
 constexpr std::uint32_t kMostTokens = 1U << 30U;  // of a step, so that costs do not overflow
@@ -28,7 +28,7 @@ void PromptShares::begin_step(const PrefillLimits& limits, bool may_admit) {
   first_ = nullptr;
   longest_context_ = 0;
   cost_ = PromptCost(limits.context_of_double_cost);
-  // A chunk of a model with mamba layers may have to be a whole block. Other chunks are longer than a decode with its draft tokens.
+  // With mamba_align, a chunk may have to be a whole block. Other chunks are longer than a decode with its draft tokens.
   least_tokens_ = context_.config.mamba_align ? static_cast<std::int32_t>(context_.config.cache_block_size) : num_decoded() + 1;
   bool has_decodes = count_running();
   if (may_admit) has_decodes |= count_waiting();
@@ -52,8 +52,8 @@ bool PromptShares::count_running() {
   return has_decodes;
 }
 
-// Requests that wait for a grammar, a load or an input take no tokens, nor do those for which there is no row. Background requests are
-// counted last, because they get rows last.
+// Counts no requests that wait for a grammar, a load or an input, and no requests without a row. Counts background requests last, because
+// they get rows last.
 bool PromptShares::count_waiting() {
   bool has_decodes = false, has_background = false;
   std::size_t num_rows = num_free_rows(context_, queues_);

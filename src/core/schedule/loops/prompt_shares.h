@@ -1,19 +1,19 @@
 #pragma once
-// Divides the prompt tokens of a step (PrefillLimits) among the requests that compute prompts, first among tenants, then among the
-// requests of each tenant. What is divided is a cost (PromptCost): as many tokens of a long context are a larger share.
+// Divides the prompt tokens of a step (PrefillLimits) among the requests that compute prompts: first among tenants, then among the requests
+// of each tenant. The unit is a cost (PromptCost), because a token after a long context costs more than a token at the beginning.
 //
-//   - Tenants (SchedulerOptions::tenant_turns; without it all requests are of one tenant) get max-min fair shares: none gets more than it
-//     wants, and what the small ones leave goes to the others. Each gets enough for the shortest chunk of its first prompt. If that is too
-//     much for a step, the tenants whose prompts got tokens least recently are served.
-//   - Background requests (RequestTags::is_background) divide what the others leave. Each of their tenants still gets a shortest chunk
-//   where
-//     the limit has room for it.
-//   - Within a tenant up to four requests share evenly, in the order of the loops. A short prompt therefore does not wait for the end of a
-//   long one.
-//   - The first running prompt gets a chunk in each step, beyond the limit if necessary. It therefore ends, and another becomes the first.
+// - Tenants get max-min fair shares: no tenant gets more than it needs, and the rest is divided among the others. Without
+//   SchedulerOptions::tenant_turns, all requests belong to one tenant.
+// - The share of each tenant suffices for the shortest chunk of its first prompt. If a step has no room for all these chunks, the tenants
+//   whose prompts got tokens least recently get theirs.
+// - Background requests (RequestTags::is_background) divide the cost that other requests leave. Each of their tenants still gets a shortest
+//   chunk if the limit has room for it.
+// - Up to four requests of a tenant divide its share evenly, in the order of the loops. A short prompt therefore does not wait for the end
+//   of a long one.
+// - The first running prompt gets a chunk in each step, beyond the limit if necessary. It therefore ends, and another becomes the first.
 //
-// A request counts as a prompt in a step if it wants more tokens than a decode with its draft tokens, and has no encoder inputs, which must
-// fit whole. Decodes are never limited.
+// A request counts as a prompt in a step if it needs more tokens than a decode with its draft tokens, and has no encoder inputs, which must
+// not be split. Decodes are never limited.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -33,11 +33,11 @@ class PromptShares {
   PromptShares(const Context& context, const Queues& queues, const TenantScheduler& tenants)
       : context_(context), queues_(queues), tenants_(tenants) {}
 
-  // `may_admit`: waiting requests can get blocks, so those for which there are rows count.
+  // Computes the shares of this step. With `may_admit`, waiting requests may get blocks, so as many of them count as there are free rows.
   void begin_step(const PrefillLimits& limits, bool may_admit);
-  // Prompt tokens are limited in this step.
+  // Returns whether prompt tokens are limited in this step.
   [[nodiscard]] bool is_on() const { return is_on_; }
-  // Returns how many of the wanted tokens after its `num_computed_tokens` the request may have; 0: none in this step.
+  // Returns how many of `wanted` tokens after its first `num_computed_tokens` the request may compute in this step; 0: none.
   [[nodiscard]] std::int32_t cap(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const;
   // Reports that the request received so many tokens after its computed ones; a negative number returns tokens.
   void note_tokens(const Request& request, std::int32_t num_tokens);
@@ -46,7 +46,7 @@ class PromptShares {
   struct Share {
     std::string_view tenant;
     bool is_background = false;
-    std::size_t order = 0;  // of tenants, as the loops see them
+    std::size_t order = 0;  // position of the tenant in the order of the loops
     std::uint32_t num_prompts = 0;
     std::uint64_t last_step = 0;  // the newest step in which one of its prompts got tokens, plus 1; 0: none did
     // Costs:

@@ -1,6 +1,7 @@
 // Finds the tokens that a waiting request need not compute, first in the prefix cache, then through the connector. Also moves blocked
 // requests out of their states. Called by the waiting loop and early loads on the core's thread, once per attempt to admit a request. As in
-// vLLM, each attempt counts as a look-up, except under PrefillLimits. It takes no blocks and changes no queue.
+// vLLM, each attempt counts as a look-up. Under PrefillLimits and with counts_hits_at_admission, only admissions count. A look-up takes no
+// blocks and changes no queue.
 #include "core/schedule/moves/look_up.h"
 
 #include <algorithm>

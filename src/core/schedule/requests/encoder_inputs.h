@@ -25,9 +25,8 @@ struct EncoderGrant {
 };
 
 // Called by the two loops and by the parts that preempt, advance or end requests, on the core's thread. For each request, a loop calls
-// schedule() first, and allocate()
-// with the same grant when the request has its blocks. No other request may be planned in between, because the grant contains the remaining
-// budget.
+// schedule() first, and allocate() with the same grant when the request has its blocks. No other request may be planned in between, because
+// the grant contains the remaining budget.
 class EncoderScheduler {
  public:
   explicit EncoderScheduler(Context& context)
