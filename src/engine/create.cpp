@@ -1,6 +1,6 @@
 // Implements EngineBuilder::build for a model on this machine's processors. Called once, on the thread that builds the engine; the parts
 // start their own threads. Cheap checks come first: options and tiers are checked before the weights are read, which may take minutes.
-// After an error, only files of a tier or a trace may remain.
+// After an error, files of a tier, the weights cache, a trace or a journal may remain.
 #include "engine/create.h"
 
 #include <fmt/format.h>

@@ -336,7 +336,7 @@ void EngineImpl::publish(const InboxBatch& intake) {
   log_.report(stats_);
   loop_.deliver();
   controls_.answer();
-  // Must come last: from then on clients get the error "unknown request", so the request's last output must have been delivered.
+  // Must come last: from then on clients get the error that the request is not open, so its last output must have been delivered.
   inbox_.ended(loop_.ended());
   loop_.clear_changes();
 }

@@ -77,11 +77,11 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<CoreJournal> journal_;         // may be null
   EngineLog log_;                                      // used by the engine thread while it runs
   Inbox inbox_;
-  std::atomic<bool> has_updates_ = false;  // a transfer or a grammar has ended, and no step has handled it yet
+  std::atomic<bool> has_updates_ = false;  // a transfer or a compilation has ended, and run() has not handled it yet
   StepLoop loop_;                          // used by the engine thread while it runs
   Controls controls_ = Controls(loop_);    // used by the engine thread
   mutable std::mutex stats_mutex_;
-  // Statistics after the last step, for clients; guarded by stats_mutex_.
+  // Statistics after the last round of run(), for clients; guarded by stats_mutex_.
   EngineStats stats_;
   // Guards stopped_.
   std::mutex stop_mutex_;

@@ -19,7 +19,7 @@ class EngineLog {
   void started(const ModelInfo& model, const EngineOptions& options);
   // Logs the capacity of each tier, and a warning if one request may be larger than the tier.
   void opened(const std::vector<KvTierStats>& tiers, std::uint32_t max_model_len);
-  // Logs the failures since the last call. Called after each step.
+  // Logs the failures since the last call. Called in each round of EngineImpl::run().
   void report(const EngineStats& stats);
   void stopped(const EngineStats& stats, std::uint32_t num_aborted);
 

@@ -96,8 +96,8 @@ std::uint64_t resident_bytes(const WeightsOptions& weights, const ModelInfo& mod
   return model.weight_bytes - model.expert_bytes + std::min(weights.expert_bytes, model.expert_bytes);
 }
 
-// Checks the weights options, and sets expert_bytes if the experts do not all fit: to half of the memory that the other weights leave. The
-// other half is for the KV cache and the page cache.
+// Checks the weights options. Sets expert_bytes if there is a weights cache and all weights together need more than 80 % of the available
+// memory: to half of the memory that the other weights leave. The other half is for the KV cache and the page cache.
 Result<void> resolve_weights(WeightsOptions& weights, const ModelInfo& model, const Machine& machine) {
   if (weights.expert_bytes > 0 && weights.cache_folder.empty())
     return fail(ErrorCode::invalid_argument, "expert_memory", "is set, but there is no folder to read experts from",

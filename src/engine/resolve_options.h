@@ -29,8 +29,8 @@ struct ResolvedEngine {
   WorkerLimits limits;
 };
 
-// Replaces every automatic value (0) of `options` for this model and machine: num_threads, kv_cache_bytes, num_blocks, max_model_len,
-// served_model_name, and num_speculative_tokens with a draft model. Errors name the option.
+// Replaces every automatic value (0 or empty) of `options` for this model and machine, such as num_threads, kv_cache_bytes, num_blocks,
+// max_model_len, served_model_name and max_cpu_loras. Errors name the option.
 Result<ResolvedEngine> resolve_options(EngineOptions options, ModelInfo model, const Machine& machine);
 
 }  // namespace quire

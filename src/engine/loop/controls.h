@@ -4,8 +4,9 @@
 //
 // States of a pause, and the function that moves it:
 //   asked     the core schedules no new requests (keep: no requests)    take
-//   settled   no request runs; the cache is cleared if requested        settle, once the step loop is idle
-//   answered                                                            answer; or take, if a resume comes first
+//   settled   no step and no transfer runs; the cache is cleared if     settle, once the step loop is idle; or take, if a resume comes
+//             requested                                                 first, without clearing the cache
+//   answered                                                            answer
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,7 @@ class Controls {
   explicit Controls(StepLoop& loop) : loop_(&loop) {}
 
   void take(Control control);
-  // Settles the pauses if the step loop has nothing left to run. Called after each step.
+  // Settles the pauses if the step loop has nothing left to run. Called in each round of EngineImpl::run(), after the step.
   void settle();
   // Answers the settled commands.
   void answer();

@@ -22,12 +22,13 @@ struct StepWork {
 
 class StepTimePredictor {
  public:
-  // `target_s`: the longest time that a step should take, at least twice the time of a step without prompt tokens.
+  // `target_s` is the target for steps with decodes. The target in effect is at least twice the time of a step without prompt tokens, and
+  // four times as long for steps without decodes.
   explicit StepTimePredictor(double target_s) : target_s_(target_s) {}
 
-  // Takes the time that a step took. Times that are not positive and finite are ignored.
+  // Takes the time that a step took. Ignores steps with encoder inputs, and times that are not positive and finite.
   void observe(const StepWork& work, double seconds);
-  // Returns the predicted time of a step; 0 until a step of this kind was observed.
+  // Returns the predicted time of a step; 0 until a step of this kind was observed, and for steps with encoder inputs.
   [[nodiscard]] double predict_s(const StepWork& work) const;
   // Returns limits for the next step. The limits change only if they would change much, because each change is a call in the journal.
   PrefillLimits limits();

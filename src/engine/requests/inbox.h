@@ -1,7 +1,7 @@
 #pragma once
 // Connects client threads with the engine thread: a bounded queue of submissions, other commands, and the open requests. One mutex guards
-// all members. It is held only briefly, and never while a sink, an answer or the core is called. A client therefore delays the engine by no
-// more than one such call, and a slow step does not delay clients.
+// all members. It is held only briefly, and never while a sink, an answer or the core is called. A client therefore delays the engine
+// thread by at most one short function of this class, and a slow step does not delay clients.
 //
 // States of a request here, and the call or thread that moves it:
 //   submitted  in its tenant's queue; counts as waiting           submit
@@ -154,8 +154,9 @@ class Inbox {
 
   explicit Inbox(const Limits& limits) : limits_(limits) {}
 
-  // Returns the error that submit() would return now for this many requests of the tenant, except for the error of Limits::max_ttft_s.
-  // Avoids costly preparation of requests that would be rejected. Called on client threads.
+  // Returns the error that submit() would return now for this many requests of the tenant, except for two errors: of Limits::max_ttft_s,
+  // and of background requests, which may fill only half of the queue. Avoids costly preparation of requests that would be rejected. Called
+  // on client threads.
   [[nodiscard]] Result<void> check_room(std::uint32_t num_requests = 1, std::string_view tenant = {}) const;
   // Queues a submission, and assigns consecutive ids to its requests. Returns the first id. Called on client threads. Errors: `overloaded`,
   // `shutting_down`, `invalid_argument` (more requests than may ever wait), `unavailable`. An accepted request is never rejected later.

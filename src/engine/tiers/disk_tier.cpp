@@ -89,7 +89,7 @@ std::uint64_t DiskTier::assign(std::uint64_t place, const OffloadKey& key) {
 void DiskTier::set_upper_tier(std::shared_ptr<DramTier> upper) {
   upper->set_lower_ledger(connector_->ledger());
   // Limits the size of requests that the upper tier stores. A larger prompt would evict blocks that are not on disk yet, because TierSpill
-  // keeps only one in kReadyShare slots ready for eviction.
+  // keeps at most one in kReadyShare slots ready for eviction.
   upper->offload().set_max_request_blocks(upper->offload().ledger().num_slots() / TierSpill::kReadyShare);
   connector_->set_upper_tier(upper->offload());
   spill_ = std::make_unique<TierSpill>(std::move(upper), *connector_, store_, group_bytes_);

@@ -20,7 +20,8 @@ namespace quire {
 
 class TierSpill {
  public:
-  // One in kReadyShare slots in memory is kept ready: it is free, or holds a block that is on disk or is being written to disk.
+  // One in kReadyShare slots in memory, at most 256 slots, is kept ready: it is free, or holds a block that is on disk or is being written
+  // to disk.
   static constexpr std::uint32_t kReadyShare = 2;
 
   // Creates a spill. `to` is the connector of the tier that uses `store`, and must outlive this object. `group_bytes` are the bytes of a
