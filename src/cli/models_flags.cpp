@@ -17,8 +17,8 @@ void add_models_flags(CLI::App& app, ModelsFlags& flags) {
       ->needs(models);
   app.add_option(
          "--models-memory", flags.limits.memory_bytes,
-         "Memory for all loaded models of --models together, by the estimate of quire inspect (default auto: nine tenths of the memory "
-         "that is free at start)")
+         "Memory for all loaded models of --models together: their weights, KV caches, host memory tiers and swap (default auto: nine "
+         "tenths of the memory that is free at start)")
       ->transform(bytes_flag())
       ->needs(models);
   app.add_option("--models-idle-seconds", flags.limits.idle_s,

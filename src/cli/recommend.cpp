@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::size_t kMaxModels = 5;
 
-// By size of the file. Mixtures of experts are fast for their size on a CPU, so no dense model is larger than 14 billion parameters.
+// In ascending order of file size. Larger models than 14 billion parameters are mixtures of experts, which are fast for their size on a
+// CPU.
 constexpr auto kModels = std::to_array<RecommendedModel>({
     {"SmolLM2 135M Instruct", "bartowski/SmolLM2-135M-Instruct-GGUF:Q4_K_M", 105'454'432, false},
     {"Qwen3 0.6B", "Qwen/Qwen3-0.6B-GGUF:Q8_0", 639'446'688, true},

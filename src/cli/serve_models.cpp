@@ -40,7 +40,7 @@ std::string default_name(const std::string& path) {
                                      : file.filename().string();
 }
 
-// Returns the memory of the process when all its parts are in use.
+// Returns the estimated memory of the process: weights, KV cache, the draft model's weights, the tier in host memory, and swap.
 Result<std::uint64_t> memory_of(const ModelInfo& model, const EngineOptions& engine, const TierFlags& tiers) {
   if (engine.cache.kv_cache_bytes == 0 && engine.cache.num_blocks == 0)
     return fail(ErrorCode::invalid_argument, "", "--kv-cache-memory auto would take the memory of the other models", "give a size");

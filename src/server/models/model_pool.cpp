@@ -2,10 +2,13 @@
 //   stopped -> loading      start(), when a request waits and the memory suffices
 //   loading -> ready        on_line(), when the process reports its port
 //   loading -> stopped      take_ended(): the process has ended; the waiting requests get its error
+//   loading -> unloading    stop(): the server shuts down
 //   ready -> stopped        take_ended(): a crash; the next request starts the process again, after a pause if it crashes repeatedly
-//   ready -> unloading      begin_unload(): idle for too long, or chosen for its memory, and without running requests
+//   ready -> unloading      begin_unload(): idle for too long, chosen for its memory, or requested, always without running requests; or
+//                           stop(), also with running requests
 //   unloading -> stopped    take_ended()
-// After a failed load, the next attempt waits for a time that doubles with each failure. Requests during that time get the last error.
+// After a failed load, no attempt follows for a time that doubles with each failure, up to kMaxBackoff. Requests during that time get the
+// last error. The first request after that time begins the next attempt.
 //
 // Models load in the order in which their first requests began to wait. If the memory of busy models is needed, their new requests wait
 // (is_yielding), so that a model with many requests cannot keep another one out.

@@ -31,7 +31,7 @@ class ProxyAnswer final : public AnswerSource {
   [[nodiscard]] bool is_broken() const override { return has_stream() && call_->state() == UpstreamCall::State::failed; }
   [[nodiscard]] bool may_be_refused() const override;
   [[nodiscard]] bool refused() const override { return !may_be_refused() && !has_stream(); }
-  // Always 0: the call stops to receive while the client reads too slowly.
+  // Always 0: the call stops receiving while the client reads too slowly.
   [[nodiscard]] std::size_t num_pending_bytes() const override { return 0; }
   [[nodiscard]] std::size_t num_echo_bytes() const override { return 0; }
   [[nodiscard]] std::string take_events() override { return call_->take_body(); }

@@ -8,7 +8,7 @@ namespace quire {
 
 struct RequestedModel {
   std::string model;                   // empty: the body names none
-  std::optional<double> keep_alive_s;  // Ollama's keep_alive; < 0: forever
+  std::optional<double> keep_alive_s;  // Ollama's keep_alive; < 0: until its memory is needed
   bool has_input = false;              // the body has a prompt, suffix, input, messages or images that are not empty
 };
 

@@ -4,8 +4,8 @@
 
 namespace quire {
 
-// Only headers that a model's server reads are passed on. Forwards the client's address, so that the model's server does not take each
-// client for an operator on this machine. A web page is never one, unless a key protects the server (`has_key`).
+// Passes on only headers that a model's server reads. Adds the client's address, because otherwise the model's server would take each
+// client for an operator on this machine. A web page never counts as an operator, unless a key protects the server (`has_key`).
 [[nodiscard]] HttpHeaders upstream_headers(const HttpRequest& request, bool has_key);
 
 }  // namespace quire
