@@ -267,7 +267,7 @@ def hold_connections(port: int, count: int, openings: tuple, stop, counts: colle
 
 
 class Attacker:
-    """The process of one kind of hostile client: ready, but silent until `start`."""
+    """The process of one kind of hostile client. The process starts immediately, but sends nothing until the event `begin` is set."""
 
     def __init__(self, port: int, name: str, kind: Kind):
         self.name, self.kind = name, kind

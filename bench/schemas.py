@@ -186,7 +186,9 @@ def parsed(text: str):
 
 
 async def compare(client, case, index, arguments) -> None:
-    """Tests that the model's free value and its value under the schema are equal."""
+    """Compares the model's output without the schema with its output under the schema, and records a difference in the case. Outputs that
+    are invalid without the schema are not compared.
+    """
     line = WRITERS[index % len(WRITERS)](max(case.values, key=lambda value: len(json.dumps(value))))
     if len(line) > 400:
         return

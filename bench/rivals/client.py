@@ -43,7 +43,9 @@ def stream(port: int, prompt: list, max_tokens: int, more: dict) -> list:
 
 
 class Asker:
-    """Creates the prompts of a workload and sends them with `clients` concurrent clients. The results of turns are dicts of figures."""
+    """Creates the prompts of a workload and sends them with `clients` concurrent clients; the workload "alone" sends one request at a time.
+    Returns the figures of each turn as a dict.
+    """
 
     def __init__(self, workload: Workload, clients: int, seed: int):
         self.workload, self.clients = workload, clients

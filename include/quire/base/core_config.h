@@ -103,7 +103,7 @@ struct Vllm032Options {
   // Returns freed blocks to the pool only when the newest step that may write to them is over. Otherwise a load into these blocks could
   // start before that step ends.
   bool defer_block_free = false;
-  // Drops tokens in flight of a preempted request. For requests whose blocks are handed over to another server at their end: the blocks
+  // Drops the tokens in flight of a preempted request. Needed if another server loads the blocks of ended requests, because these blocks
   // must hold all tokens.
   bool drop_undelivered = false;
 

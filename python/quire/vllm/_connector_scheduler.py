@@ -45,7 +45,7 @@ class InFlightJob:
     keys: list[bytes]
     remaining: int  # number of workers in which the job has not ended
     is_load: bool
-    bad: set = field(default_factory=set)  # blocks that could not be loaded
+    bad: set = field(default_factory=set)  # blocks that could not be loaded; not empty for a failed store
     has_failed_entirely: bool = False  # the load failed as a whole: its request starts from scratch
 
 

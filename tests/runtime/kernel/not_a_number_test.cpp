@@ -212,7 +212,8 @@ TEST_P(NotANumber, ABadQueryAffectsOnlyItsRowAndHead) {
   }
 }
 
-// The bad key is in the first segment, in the last full one, and among the rows themselves. Rows that do not attend to it keep their bits.
+// The key with NaN or Inf is in the first segment, in the second, or belongs to one of the rows themselves. Rows that do not attend to it
+// keep their bits.
 TEST_P(NotANumber, ABadKeyAffectsEveryRowThatAttendsToIt) {
   Rng rng(66);
   for (const auto& [dtype, in_pairs] : {std::pair(KvDtype::bf16, false), {KvDtype::f32, false}, {KvDtype::bf16, true}}) {

@@ -1,5 +1,6 @@
-// Reads how a folder prepares images. Called once per model, when its headers are read; each family has a reader in a separate file.
-// Missing values are the defaults of the image processor. A config that switches off one of the processing steps is refused.
+// Reads from a model's folder how images are prepared for the model. Called once per model, when its headers are read; each family of image
+// processors has a reader in a separate file. Missing values are the defaults of the image processor. A config that switches off a
+// processing step is refused.
 #include "runtime/model/weights/image_info.h"
 
 #include <algorithm>
