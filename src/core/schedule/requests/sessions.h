@@ -16,7 +16,7 @@
 namespace quire {
 
 // Called on the core's thread by Core::continue_session() and by Results when an answer ends. A session keeps its blocks between two
-// inputs, unless they are reclaimed (block_reclaimer.h). The engine limits how long a session may wait for input.
+// inputs, unless they are reclaimed (block_reclaimer.h). quire's server limits how long a session may wait for input.
 class Sessions {
  public:
   Sessions(Context& context, Requests& requests, Queues& queues) : context_(context), requests_(requests), queues_(queues) {}
