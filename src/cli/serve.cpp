@@ -1,6 +1,6 @@
 // quire serve: serves the OpenAI API for one model, or for several models (serve_models.h). Runs on the main thread: sets up the flags,
 // creates the engine and the server, and serves until a signal. An error is printed to stderr, and the exit status is then not 0. Nothing
-// is printed to stdout before the server listens, because scripts wait for that line.
+// is printed to stdout before the server listens, because scripts wait for that line; only a supervisor also gets errors there.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/prctl.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Beam searches in progress. Each beam is a request of the core: a session that waits after each token. When all beams of a search have
-// their token, the next beams are forked from their parents, each with its chosen token, and all parents end. Nothing is computed twice,
-// and no request continues with a token that was not chosen.
+// their token, the next beams are forked from their parents, each with its chosen token, and all parents end. Nothing is computed twice
+// unless the blocks of waiting beams are released, and no request continues with a token that was not chosen.
 //
 // States of a beam, and the function that moves it:
 //   begun -> offered       its token and the alternatives to it have come                      offer

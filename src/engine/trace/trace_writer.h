@@ -39,7 +39,7 @@ class TraceFile {
   std::string path_;
   // Maximum size of one file. A single text that is longer still goes into one file.
   std::uint64_t max_bytes_;
-  // Number of files, including the growing one. With 1, the file is emptied instead of renamed.
+  // Number of files, including the growing one. With 1, the full file is deleted and a new file begins.
   std::uint32_t max_files_;
   // -1: closed; the next append() rotates the files and opens a new file.
   int descriptor_ = -1;

@@ -1,5 +1,6 @@
-// Writes the causes that the core reports as JSON, with a description in words. Called by the router for a client; the engine thread
-// collects the data between two steps. An answer must reveal nothing about other tenants: neither that a request exists, nor its tokens.
+// Writes the causes that the core reports as JSON, with a description in words. Called on the server's thread by the routes of this folder;
+// the engine thread collects the data between two steps. An answer must reveal nothing about other tenants: neither that a request exists,
+// nor its tokens.
 #include "server/operate/explanation.h"
 
 #include <fmt/format.h>

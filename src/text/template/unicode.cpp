@@ -1,4 +1,5 @@
-// Classifies characters as Python does, with utf8proc. All functions are pure. Called by the lexer, the runtime, filters and methods.
+// Classifies characters as Python does, with utf8proc. All functions are pure. Called by the lexer and the runtime,
+// with its filters, tests and methods.
 #include "text/template/unicode.h"
 
 #include <utf8proc.h>

@@ -1,5 +1,6 @@
 // Detects from a chat template how a model writes calls, by the delimiters that templates of known families contain. Called by the server
-// once per model, when it starts. An unknown template gets the plain format, which can be requested of any model.
+// when it starts: once for its model, or once for each model of --models. An unknown template gets the plain format, which can be
+// requested of any model.
 #include "text/tool_calls/call_format.h"
 
 #include <algorithm>
