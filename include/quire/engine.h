@@ -39,8 +39,8 @@ struct RequestOutput {
   FinishReason reason = FinishReason::stop;  // when `finished` or `input_ended`
   TokenId stop_token = -1;                   // the id that stopped the request, if any; also the last of `tokens`
   std::string error;                         // FinishReason::error: the reason as text
-  // The error, if the request caused it and the engine found it only after submit(): the grammar does not compile or costs too much.
-  // Otherwise empty.
+  // The error, if the request caused it and the engine found it only after submit(): for example, the grammar does not compile, no token is
+  // left to sample, or a fork is not possible any more. Otherwise empty.
   std::optional<Error> refusal{};
   std::uint32_t num_cached_tokens = 0;  // prompt tokens found in the prefix cache at first admission
   double waited_s = 0.0;                // seconds from submit() to first admission
@@ -320,7 +320,7 @@ struct EngineStats {
   bool is_stopping = false;  // `Engine::stop` was called: new requests are rejected
   HistogramSnapshot time_to_first_token_s, inter_token_latency_s, e2e_latency_s, queue_time_s, step_time_s, scheduler_time_s;
   // With EngineOptions::step_time_target_ms: predicted and measured total time of the steps that were predicted, and the number of prompt
-  // tokens that fit into the next step with decodes.
+  // tokens without a context that fit into the next step with decodes.
   double predicted_steps_s = 0.0, measured_steps_s = 0.0;
   std::uint32_t prefill_limit = 0;
   // Times of the forward pass and of sampling in each step that computes.
@@ -335,7 +335,8 @@ class QUIRE_API Engine {
   // Submits a request and returns its id; with EngineRequest::n, the first of the consecutive ids. Thread-safe. Outputs go to `sink`, which
   // must outlive the request. An accepted request is not rejected later. submit() computes the prompt's block hashes on the caller's thread
   // and, without a lease, may read the adapter's files there. Errors: `invalid_argument` (a field is out of range; the prompt is empty, or
-  // longer than max_model_len or the KV cache), `overloaded` (the waiting queue is full), `shutting_down`, and the errors of
+  // longer than max_model_len or the KV cache), `unsupported` (the model or the worker does not support a field), `overloaded` (the waiting
+  // queue is full, or max_ttft_ms), `unavailable` (max_num_queued_reqs, max_num_queued_tokens), `shutting_down`, and the errors of
   // lease_adapter().
   virtual Result<RequestId> submit(EngineRequest request, OutputSink& sink) = 0;
 
@@ -346,9 +347,9 @@ class QUIRE_API Engine {
   Result<RequestOutput> generate(EngineRequest request);
 
   // Forks a request and returns the first of `n` consecutive ids. Thread-safe. Errors: `invalid_argument` (n), `not_found` (the parent has
-  // ended), `overloaded` (also while the engine thread does not know the parent yet), `unsupported` (an encoder-decoder model),
-  // `shutting_down`. If the fork fails later (the parent has ended meanwhile, max_tokens is reached, or CoreLimits::max_fork_family), each
-  // child ends with FinishReason::error.
+  // ended), `overloaded` (also while the engine thread does not know the parent yet), `unavailable`, `unsupported` (an encoder-decoder
+  // model), `shutting_down`. If the fork fails later (the parent has ended meanwhile, max_tokens is reached, or
+  // CoreLimits::max_fork_family), each child ends with FinishReason::error.
   virtual Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) = 0;
 
   // Appends input to a session. Thread-safe. Inputs are answered in order. Empty `tokens`: no more input will come, and the session ends
@@ -406,7 +407,7 @@ class QUIRE_API Engine {
   // it. Errors: `not_found`, and the errors of load_adapter().
   virtual Result<std::shared_ptr<const AdapterLease>> lease_adapter(const std::string& name, bool may_read) = 0;
 
-  // Returns the copy that was made after the last step. Thread-safe.
+  // Returns the copy that the engine thread made after its last step or command, and the current counts of adapters. Thread-safe.
   [[nodiscard]] virtual EngineStats stats() const = 0;
   // Return values that never change after creation.
   [[nodiscard]] virtual const ModelInfo& model() const = 0;

@@ -48,11 +48,12 @@ enum class KernelIsa : std::uint8_t { best, reference, avx2, avx_vnni, avx512, a
 struct CacheOptions {
   std::uint32_t block_size = 16;                          // tokens per block; increased if a state must fit into one block
   std::uint32_t num_blocks = 0;                           // includes the null block; 0: as many as fit into kv_cache_bytes
-  std::uint64_t kv_cache_bytes = std::uint64_t{1} << 30;  // 0: a fraction of the memory that the weights leave free
+  std::uint64_t kv_cache_bytes = std::uint64_t{1} << 30;  // 0: four fifths of the memory that weights, swap and tiers leave
   KvDtype dtype = KvDtype::bf16;
   bool enable_prefix_caching = true;
-  // Which states to cache, for models with layers that have states. nullopt: without prefix caching, `none`; with prefix caching, `all` if
-  // a state is no larger than the keys and values of a block, and `align` if it is larger.
+  // Which states to cache, for models with layers that have states. nullopt: without prefix caching, `none`. With prefix caching, `align`
+  // if a state is larger than the keys and values of a block, and a step has room for a block and one token of each other request;
+  // otherwise `all`.
   std::optional<MambaCacheMode> mamba_cache_mode;
   HashAlgorithm hash = HashAlgorithm::canonical;
   std::string hash_seed;          // servers with equal seeds and algorithms compute equal block hashes (vLLM's PYTHONHASHSEED)
