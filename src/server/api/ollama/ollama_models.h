@@ -57,8 +57,8 @@ struct OllamaEntry {
 [[nodiscard]] std::string ollama_running(const OllamaHost& host);
 [[nodiscard]] Result<std::string> ollama_show(std::string body, const OllamaHost& host);
 
-// Returns the answer of POST /api/show for a model of which only the headers were read. It never has the capability "insert", which requires
-// the tokenizer.
+// Returns the answer of POST /api/show for a model of which only the headers were read. It never has the capability "insert", which
+// requires the tokenizer.
 [[nodiscard]] std::string ollama_show_unloaded(const ModelInfo& info, const std::string& name, const std::string& path,
                                                std::uint32_t context_length);
 
