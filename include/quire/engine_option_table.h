@@ -30,8 +30,8 @@ inline constexpr auto kCacheOptions = std::to_array<Option<CacheOptions>>({
      .can_be_negated = true, .help = "Keep full KV cache blocks after use, so that requests with the same prefix reuse them (default on)"}},
     {member<&CacheOptions::mamba_cache_mode>, {.flag = "--mamba-cache-mode", .group = OptionGroup::kv_cache,
      .help = "Where models with recurrent states cache them. all: at the end of every block; align: at the ends of prompts and prompt "
-             "chunks, which needs less memory; none: one state per request, without prefix caching (default: all if a state is no "
-             "larger than the keys and values of a block, else align)"}},
+             "chunks, which needs less memory; none: one state per request, without prefix caching (default: align if a state is "
+             "larger than the keys and values of a block and a step has room for a whole block, else all)"}},
     {member<&CacheOptions::hash>, {.flag = "--prefix-caching-hash-algo", .field = "hash", .group = OptionGroup::kv_cache,
      .help = "Hash function for block hashes: canonical (quire), or sha256, sha256_cbor, xxhash or xxhash_cbor as in vLLM. xxhash is "
              "faster, but a client can construct two prompts with the same hash (default canonical)"}},
