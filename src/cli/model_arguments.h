@@ -26,7 +26,7 @@ struct PreparedModel {
 // apply to several models.
 Result<PreparedModel> prepare_model(const CLI::App& command, const ListedModel& model);
 
-// Returns an argument with a folder that only one process can use, and that is in both lists; nullopt: there is none.
+// Returns an argument with a folder that only one process can use, and that is in both lists; nullopt: no such argument.
 [[nodiscard]] std::optional<std::string> folder_argument(std::span<const std::string> arguments, std::span<const std::string> others);
 
 }  // namespace quire

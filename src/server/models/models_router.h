@@ -36,7 +36,7 @@ class ModelsRouter final : public RequestHandler {
 
  private:
   struct Route;
-  // Returns null if the request is for a model. Then `allowed` is the method of the route with this path; empty: there is none.
+  // Returns null if the request is for a model. Then `allowed` is the method of the route with this path; empty: no such route.
   [[nodiscard]] static const Route* find_route(const HttpRequest& request, std::string* allowed = nullptr);
   [[nodiscard]] Reply health(HttpRequest& request);
   [[nodiscard]] Reply metrics(HttpRequest& request);
