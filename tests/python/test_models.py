@@ -255,6 +255,7 @@ def test_a_busy_model_is_not_unloaded(single):
     response.readline()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         other = pool.submit(single.complete, "two")
+        assert json.loads(single.ask("/unload?model=one", method="POST")[2]) == {"unloaded": [], "busy": ["one"]}
         rest = response.read().decode()
         assert rest.rstrip().endswith("data: [DONE]"), "the running request ends normally"
         connection.close()
@@ -288,6 +289,7 @@ def test_a_process_that_is_killed_before_its_answer_gives_an_error(server):
         os.kill(server.process_of("two"), signal.SIGKILL)
         status, headers, body = answer.result()
     assert status == 503 and headers["Retry-After"] and "'two' did not answer: its process ended" in body["error"]["message"]
+    until(lambda: server.metric("quire:model_crashes_total", "two") == 1, "the end of the process is noticed")
     assert server.complete("two")[0] == 200
 
 
@@ -344,6 +346,7 @@ def test_an_operator_can_unload(server):
     server.complete("one")
     status, _, text = server.ask("/unload?model=one", method="POST")
     assert status == 200 and json.loads(text) == {"unloaded": ["one"], "busy": []}
+    assert json.loads(server.ask("/unload?model=one", method="POST")[2])["unloaded"] == [], "it is already unloading or unloaded"
     until(lambda: server.states()["one"] == "unloaded", "the model is unloaded")
     assert server.ask("/unload?model=nix", method="POST")[0] == 404
 

@@ -262,10 +262,10 @@ Reply ModelsRouter::unload(HttpRequest& request) {
   std::vector<std::string> unloaded, busy;
   for (std::size_t i = 0; i < entries().size(); ++i) {
     if (!name.empty() && i != *only) continue;
-    const bool is_ready = pool_->status(i).state == ModelState::ready;
+    const ModelState state = pool_->status(i).state;
     if (pool_->unload(i))
       unloaded.push_back(entries()[i].name);
-    else if (is_ready)
+    else if (state == ModelState::loading || state == ModelState::ready)
       busy.push_back(entries()[i].name);
   }
   return json_reply(json_object([&](JsonWriter& json) { json.field("unloaded", unloaded).field("busy", busy); }));
