@@ -1,136 +1,15 @@
 """Tests `quire serve --models`: one port for several models, each in a process that a request starts."""
 import concurrent.futures
-import contextlib
 import http.client
 import json
 import os
 import pathlib
 import re
 import signal
-import subprocess
-import time
-import urllib.error
-import urllib.request
 
 import pytest
 
-from quire_server import free_port
-
-SMALL = ["--kv-cache-memory", "64MiB", "--max-model-len", "1024"]
-
-
-class Server:
-    """A running server with the models "one" and "two" (the same weights)."""
-
-    def __init__(self, port, process):
-        self.port, self.process = port, process
-
-    def ask(self, path, body=None, headers=None, method=None):
-        """Returns the status, the headers and the text of the answer."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json", **(headers or {})},
-                                         method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                return answer.status, answer.headers, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.headers, error.read().decode()
-
-    def get(self, path):
-        status, _, text = self.ask(path)
-        assert status == 200, text
-        return json.loads(text)
-
-    def complete(self, model, **fields):
-        body = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0, **({"model": model} if model else {}), **fields}
-        status, headers, text = self.ask("/v1/completions", body)
-        return status, headers, json.loads(text)
-
-    def states(self):
-        return {card["id"]: card["status"]["value"] for card in self.get("/v1/models")["data"]}
-
-    def metric(self, name, model):
-        text = self.ask("/metrics")[2]
-        return float(re.search(rf'^{name}{{model_name="{model}"}} (\S+)$', text, re.MULTILINE)[1])
-
-    def children(self):
-        """Returns the process ids of the models' processes."""
-        return children_of(self.process.pid)
-
-    def process_of(self, model):
-        """Returns the process id of a loaded model."""
-        (pid,) = [pid for pid in self.children() if f"--served-model-name={model}\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_text()]
-        return pid
-
-    def stream(self, model, max_tokens):
-        """Begins a streamed completion. Returns the connection and the response."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        body = {"model": model, "prompt": "Once upon a time", "max_tokens": max_tokens, "ignore_eos": True, "stream": True}
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        return connection, connection.getresponse()
-
-
-def children_of(parent):
-    found = []
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            pid, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
-            if int(rest[1]) == parent and rest[0] != "Z":
-                found.append(pid)
-    return found
-
-
-def until(met, why, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
-
-
-def needs_model():
-    if not os.environ.get("QUIRE_BINARY") or not os.environ.get("QUIRE_TEST_MODEL"):
-        pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")
-
-
-def models_file(folder, extra=""):
-    """Writes a file with two copies of the test model."""
-    needs_model()
-    for name in ("one", "two"):
-        (folder / f"{name}.gguf").symlink_to(os.environ["QUIRE_TEST_MODEL"])
-    path = folder / "models.yaml"
-    path.write_text(f"""{extra}
-models:
-  - name: one
-    model: {folder}/one.gguf
-    aliases: [uno, "claude-*"]
-  - name: two
-    model: {folder}/two.gguf
-    aliases: [gpt-4o, "gpt-*"]
-    flags:
-      max-model-len: 512
-""")
-    return path
-
-
-@contextlib.contextmanager
-def serving(models, *flags, env=None):
-    port = free_port()
-    process = subprocess.Popen([os.environ["QUIRE_BINARY"], "serve", "--models", str(models), "--port", str(port), *SMALL, *flags],
-                               env={**os.environ, **(env or {})})
-    try:
-        def is_up():
-            assert process.poll() is None, f"quire serve ended with {process.returncode}"
-            with contextlib.suppress(OSError):
-                return urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).status == 200
-        until(is_up, "quire serve --models did not come up")
-        yield Server(port, process)
-        if process.poll() is None:
-            process.terminate()
-            assert process.wait(60) == 0, "SIGTERM must drain and end with status 0"
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+from models_server import models_file, serving, until
 
 
 @pytest.fixture(scope="module")
@@ -451,55 +330,3 @@ def test_a_running_request_ends_before_the_server(tmp_path):
         assert response.read().decode().rstrip().endswith("data: [DONE]")
         connection.close()
         assert server.process.wait(60) == 0
-
-
-def test_a_folder_lists_its_models(tmp_path):
-    needs_model()
-    for name in ("b", "a"):
-        (tmp_path / f"{name}.gguf").symlink_to(os.environ["QUIRE_TEST_MODEL"])
-    with serving(tmp_path) as server:
-        assert list(server.states()) == ["a", "b"]
-        assert server.complete(None)[2]["model"] == "a"
-
-
-@pytest.mark.parametrize("change, problem", [
-    (("name: two", "name: one"), "model 'one' has the name 'one' twice"),
-    (("aliases: [gpt-4o", "aliases: [uno"), "the models 'one' and 'two' both have the name 'uno'"),
-    (("two.gguf", "none.gguf"), "line 6: model 'two': '{folder}/none.gguf' does not exist; correct 'model'"),
-    (("max-model-len: 512", "max-model-length: 512"), "line 10: 'max-model-length' is not a flag of quire serve; did you mean 'max-model-len'?"),
-    (("max-model-len: 512", "max-model-len: many"), "--max-model-len: 'many' is not a whole number"),
-    (("max-model-len: 512", "port: 80"), "line 10: 'port' is not a flag of one model; give it on the command line"),
-    (("max-model-len: 512", "tenant-keys-file: keys"), "line 10: 'tenant-keys-file' is not a flag of one model"),
-    (("max-model-len: 512", "help: true"), "line 10: 'help' is not a flag of quire serve; quire serve --help lists the flags"),
-    (("max-model-len: 512", "chat-template: /none"), "line 6: model 'two': --chat-template: '/none' cannot be read or is empty"),
-    (("max-model-len: 512", "speculative-model: /none"), "line 6: model 'two': /none"),
-    (("max-model-len: 512", "kv-cache-memory: auto"), "--kv-cache-memory auto would take the memory of the other models; give a size"),
-])
-def test_errors_of_the_file_are_reported_at_start(tmp_path, change, problem):
-    path = models_file(tmp_path)
-    assert change[0] in path.read_text()
-    path.write_text(path.read_text().replace(*change))
-    run = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "--models", str(path), "--port", "0"], capture_output=True, text=True,
-                         timeout=60, check=False)
-    assert run.returncode == 2 and run.stderr.startswith("quire: --models: "), run.stderr
-    assert problem.format(folder=tmp_path) in run.stderr
-
-
-def test_models_that_would_share_a_folder_are_refused(tmp_path):
-    path = models_file(tmp_path)
-    path.write_text(path.read_text().replace("name: one", "name: a/b").replace("name: two", "name: a_b"))
-    run = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "--models", str(path), "--kv-disk", str(tmp_path), *SMALL], timeout=60,
-                         capture_output=True, text=True, check=False)
-    assert run.returncode == 2 and f"the models 'a/b' and 'a_b' both have --kv-disk={tmp_path}/a_b; set another" in run.stderr, run.stderr
-
-
-@pytest.mark.parametrize("flags, problem", [
-    (["model.gguf"], "MODEL: cannot be combined with --models"),
-    (["--served-model-name", "x"], "--served-model-name: cannot apply to all models of --models; name the models in the file"),
-    (["--kv-events-config", "{}"], "--kv-events-config: cannot apply to all models of --models"),
-])
-def test_flags_that_concern_one_model_are_refused(tmp_path, flags, problem):
-    path = models_file(tmp_path)
-    run = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "--models", str(path), *flags], capture_output=True, text=True, timeout=60,
-                         check=False)
-    assert run.returncode == 2 and problem in run.stderr
